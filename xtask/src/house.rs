@@ -1,10 +1,16 @@
-//! The limits that keep the code readable, counted: files, lines, the seam, and where placements are named. Functions
-//! are counted by clippy (`too-many-lines-threshold` in clippy.toml).
+//! The limits that keep the code readable, counted: files, functions, lines, the seam, and where placements are named.
+//! Clippy has the same limit for functions (`too-many-lines-threshold` in clippy.toml).
 
 use std::{fs, process::Command};
 
 /// Lines of a Rust file.
 const FILE_LINES_MAX: usize = 500;
+
+/// Lines of a function between its first and its last, without empty ones and comments.
+const FUNCTION_LINES_MAX: usize = 60;
+
+/// What may stand before `fn`.
+const QUALIFIERS: [&str; 10] = ["", "pub", "crate", "super", "in", "const", "unsafe", "async", "extern", "C"];
 
 /// Columns of a line.
 const COLUMNS_MAX: usize = 120;
@@ -58,6 +64,7 @@ pub fn run() -> Result<(), String> {
         }
     };
     count("files of more than 500 lines", files.iter().filter_map(long_file).collect(), LONG_FILES_LEFT);
+    count("functions of more than 60 lines", files.iter().flat_map(long_functions).collect(), 0);
     count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect(), WIDE_LINES_LEFT);
     count("placements named elsewhere", files.iter().flat_map(strange_names).collect(), 0);
     for page in &PAGES {
@@ -105,6 +112,26 @@ fn sources() -> Result<Vec<Source>, String> {
 fn long_file(file: &Source) -> Option<String> {
     let lines = file.text.lines().count();
     (lines > FILE_LINES_MAX).then(|| format!("{} ({lines} lines)", file.path))
+}
+
+/// A function ends at the first brace that is indented as far as it is: rustfmt sees to that.
+fn long_functions(file: &Source) -> Vec<String> {
+    let lines: Vec<&str> = file.text.lines().collect();
+    let is_comment = |line: &str| line.trim_start().starts_with("//");
+    let is_first = |line: &str| !is_comment(line) && words(line).find(|word| !QUALIFIERS.contains(word)) == Some("fn");
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let counts = |line: &&&str| !line.trim().is_empty() && !is_comment(line);
+    let too_long = |(at, first): (usize, &&str)| {
+        let as_far = |line: &&str| indent(line) == indent(first);
+        let body = at + lines[at..].iter().position(|line| as_far(line) && line.ends_with(['{', '}', ';']))?;
+        if !lines[body].ends_with('{') {
+            return None;
+        }
+        let end = body + lines[body..].iter().position(|line| as_far(line) && line.trim() == "}")?;
+        let count = lines[body + 1..end].iter().filter(counts).count();
+        (count > FUNCTION_LINES_MAX).then(|| format!("{}:{} ({count} lines)", file.path, at + 1))
+    };
+    lines.iter().enumerate().filter(|(_, line)| is_first(line)).filter_map(too_long).collect()
 }
 
 fn wide_lines(file: &Source) -> Vec<String> {
@@ -253,6 +280,15 @@ mod tests {
         assert_eq!(long_file(&file("a.rs", &"x\n".repeat(501))).as_deref(), Some("a.rs (501 lines)"));
         let wide = format!("{}\n{}\n", "ä".repeat(120), "ä".repeat(121));
         assert_eq!(wide_lines(&file("a.rs", &wide)), ["a.rs:2"]);
+    }
+
+    #[test]
+    fn long_functions_are_found_however_they_are_indented() {
+        let function = |lines: usize| format!("    pub(crate) fn f() {{\n{}    }}\n", "        x();\n".repeat(lines));
+        assert!(long_functions(&file("a.rs", &function(60))).is_empty());
+        let text = format!("impl A {{\n    // fn\n    fn g();\n{}}}\n", function(61));
+        assert_eq!(long_functions(&file("a.rs", &text)), ["a.rs:4 (61 lines)"]);
+        assert!(long_functions(&file("a.rs", "fn one_line() {}\nfn f() {\n    // a comment\n\n}\n")).is_empty());
     }
 
     #[test]

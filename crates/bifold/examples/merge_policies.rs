@@ -10,7 +10,7 @@
 
 use std::{path::PathBuf, time::Instant};
 
-use bifold::{Db, Error, KeyspaceOptions, Options, Placement, options};
+use bifold::{Db, Error, KeyspaceOptions, Options, PlacementKind, options};
 
 const VALUE: usize = 1000;
 const SCANS: u64 = 2000;
@@ -35,7 +35,7 @@ fn main() -> Result<(), Error> {
 fn run((keys, rounds): (u64, u64), policy: options::MergePolicy, dir: &std::path::Path) -> Result<(), Error> {
     let diffkv = options::DiffKv { merge: policy, ..options::DiffKv::default() };
     let values = options::Values { diffkv, ..options::Values::default() };
-    let mut keyspace = KeyspaceOptions { placement: Placement::DiffKv, values, ..KeyspaceOptions::default() };
+    let mut keyspace = KeyspaceOptions { placement: PlacementKind::DiffKv, values, ..KeyspaceOptions::default() };
     keyspace.table_bytes = 1 << 20;
     keyspace.compaction =
         options::Compaction::Leveled(options::Leveled { base_bytes: 1 << 20, size_ratio: 4, ..Default::default() });

@@ -163,7 +163,7 @@ fn main() -> Result<()> {
     let dir = std::env::temp_dir().join(format!("bifold-own-placement-{}", std::process::id()));
     let mut options = Options { memtable_bytes: 256 << 10, ..Options::default() };
     options.placements = Registry::default().with(NAME, AppendOnly::open)?;
-    options.keyspace.placement = bifold::Placement::own(NAME)?;
+    options.keyspace.placement = bifold::PlacementKind::own(NAME)?;
     (options.keyspace.values.file_bytes, options.keyspace.values.space_target) = (256 << 10, 1.5);
     let db = Db::open_with(&dir, options.clone())?;
 

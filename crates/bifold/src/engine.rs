@@ -8,30 +8,32 @@ use std::{
     },
 };
 
-use bifold_contract::{Error, KeyspaceId, LogFloor, Result, SeqNo};
+use bifold_contract::{Error, LogFloor, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::StoreContext};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
 use crate::{
     api::{
-        options::{Access, Options, Workers},
-        stats::Counters,
+        options::{Options, Workers},
+        stats::counters::Counters,
     },
-    background::work::Work,
-    commit::{memory::MemoryPlan, pace::Pace, room::Room, wal::Wal},
+    background::{space::Space, work::Work},
+    commit::{
+        memory::MemoryPlan,
+        pace::{Pace, PacedBy},
+        room::Room,
+        wal::Wal,
+    },
     state::{
         health::Health,
+        install::State,
         manifest::ManifestFile,
         snapshot::Snapshots,
-        tree::{Tree, Values},
-        trees::{self, Numbers, Trees},
+        tree::Tree,
+        trees::{Numbers, Trees},
     },
-    waiting::{
-        group_sync::GroupSync,
-        signal::Signal,
-        sync::{FairLock, LockExt},
-    },
+    waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
 };
 
 /// One open database.
@@ -46,34 +48,30 @@ pub(crate) struct Engine {
     pub plan: MemoryPlan,
     /// Cache and metadata budget of its tables.
     pub tables: Arc<TableContext>,
-    /// Memory that placements share.
-    pub value_memory: Memory,
-    /// Keyspaces with values that the next sync covers.
-    pub unsynced: Arc<Unsynced>,
     /// The commit lock, around the log.
-    pub wal: FairLock<Wal>,
+    pub wal: Arc<FairLock<Wal>>,
     /// Syncs of the log, shared by all threads that wait for one.
     pub group_sync: GroupSync,
     /// The last sequence number that reads may see.
-    pub visible: AtomicU64,
+    pub visible: Arc<AtomicU64>,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
-    /// The manifest; only the holder of its lock may install changes.
-    pub manifest: Mutex<ManifestFile>,
+    /// Its state, and every change of that.
+    pub state: State,
     /// Notifies threads that wait for a change of any of these.
     pub signal: Arc<Signal>,
     /// The running background work.
     pub work: Arc<Work>,
+    /// How much space keyspaces take, against their targets.
+    pub space: Arc<Space>,
     /// How fast writers may go.
-    pub pace: Pace,
+    pub pace: Arc<Pace>,
     /// How much room the disk has.
-    pub room: Room,
+    pub room: Arc<Room>,
     /// Whether writes are taken.
-    pub health: Health,
+    pub health: Arc<Health>,
     /// Counts for statistics.
-    pub counters: Counters,
-    /// The logs that recovery has not finished with, if any.
-    pub replaying: Mutex<Option<LogFloor>>,
+    pub counters: Arc<Counters>,
     /// Values that opening found damaged: see [`Db::damage`](crate::Db::damage).
     pub damaged: Vec<Error>,
     /// Numbers for new files.
@@ -108,52 +106,62 @@ impl Engine {
     /// An engine over what recovery found.
     pub fn new(found: Recovered) -> Arc<Self> {
         let signal = Arc::<Signal>::default();
-        let pace = Pace::new(found.plan.memtable, found.options.background_bytes_per_second, &found.env.clock);
         let work = Arc::new(Work::new(Arc::clone(&signal)));
         let trees = Arc::new(Trees::new(found.trees));
-        let room = Room::new(
+        let (snapshots, counters) = (Snapshots::of(&work), Arc::<Counters>::default());
+        let space = Arc::new(Space::new(&snapshots, &work));
+        let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
+        let background_rate = found.options.background_bytes_per_second;
+        let pace = Arc::new(Pace::new(found.plan.memtable, background_rate, &found.env.clock, &paced_by));
+        let room = Arc::new(Room::new(
             (&found.dir, &found.env.clock),
             (&trees, &signal),
             found.options.free_bytes_min,
             (found.reserve_bytes, found.manifest.snapshot_bytes()),
-        );
+        ));
+        let health = Arc::new(Health::new(Arc::clone(&signal)));
+        let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
+        let state = State {
+            dir: found.dir.clone(),
+            access: found.options.access,
+            placements: found.options.placements.clone(),
+            manifest: Mutex::new(found.manifest),
+            replaying: Mutex::new(found.replaying),
+            trees: Arc::clone(&trees),
+            numbers: found.numbers.clone(),
+            visible: Arc::clone(&visible),
+            wal: Arc::clone(&wal),
+            health: Arc::clone(&health),
+            room: Arc::clone(&room),
+            pace: Arc::clone(&pace),
+            work: Arc::clone(&work),
+            tables: Arc::clone(&found.tables),
+            value_memory: found.value_memory,
+            unsynced: found.unsynced,
+        };
         Arc::new(Self {
             env: found.env,
             dir: found.dir,
             options: found.options,
             plan: found.plan,
             tables: found.tables,
-            value_memory: found.value_memory,
-            unsynced: found.unsynced,
-            wal: FairLock::new(found.wal),
+            wal,
             group_sync: GroupSync::default(),
-            visible: AtomicU64::new(found.visible),
-            snapshots: Snapshots::of(&work),
-            room,
-            manifest: Mutex::new(found.manifest),
-            work,
-            pace,
-            health: Health::new(Arc::clone(&signal)),
+            visible,
+            snapshots,
+            state,
             signal,
-            counters: Counters::default(),
-            replaying: Mutex::new(found.replaying),
+            work,
+            space,
+            pace,
+            room,
+            health,
+            counters,
             damaged: found.damaged,
             numbers: found.numbers,
             trees,
             _lock: found.lock,
         })
-    }
-
-    /// Whether writes are taken.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Closed`], [`Error::Poisoned`].
-    pub fn writable(&self) -> Result<()> {
-        if self.options.access == Access::ReadOnly {
-            self.health.open()?;
-            return Err(Error::ReadOnly);
-        }
-        self.health.writable()
     }
 
     /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
@@ -177,30 +185,6 @@ impl Engine {
         self.health.open()
     }
 
-    /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
-    /// waiting threads.
-    pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
-        Changing { engine: self, keyspaces: keyspaces.into_iter().collect() }
-    }
-
-    /// The values that the next sync covers: those of keyspaces that have noted something new. Called under the
-    /// commit lock, so that each commit in the log of that sync has its values in one of them.
-    pub fn values_to_sync(&self, commit_lock: &Wal) -> Vec<Arc<Values>> {
-        self.values_to_sync_of(&self.trees.steady(commit_lock), commit_lock)
-    }
-
-    /// The same, for `trees`, which are all trees.
-    pub fn values_to_sync_of(&self, trees: &[Arc<Tree>], _commit_lock: &Wal) -> Vec<Arc<Values>> {
-        // A keyspace that is not among them was dropped: a new one notes nothing before it is in the list.
-        let find = |keyspace| trees::find(trees, keyspace);
-        self.unsynced.take().into_iter().filter_map(find).map(|tree| tree.placement()).collect()
-    }
-
-    /// The context of the value files of a new keyspace.
-    pub fn value_home(&self, keyspace: KeyspaceId) -> StoreContext {
-        value_home(&self.dir, keyspace, &self.numbers, (&self.value_memory, &self.unsynced), true)
-    }
-
     /// The last sequence number that reads may see.
     pub fn visible(&self) -> SeqNo {
         self.visible.load(Ordering::Acquire)
@@ -211,16 +195,9 @@ impl Engine {
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
     pub fn sync(&self) -> Result<()> {
-        self.writable()?;
+        self.state.writable()?;
         let last = self.wal.hold().next_seqno() - 1;
         self.sync_upto(last)
-    }
-
-    fn record_value_lengths(&self) -> Result<()> {
-        match self.trees.all().iter().any(|p| p.separates) {
-            true => self.list_lengths(&mut self.manifest.hold()),
-            false => Ok(()),
-        }
     }
 
     /// Whether background work runs in the calling thread.
@@ -233,8 +210,8 @@ impl Engine {
     /// # Errors
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
-        let synced = match self.writable() {
-            Ok(()) => self.sync().and_then(|()| self.record_value_lengths()),
+        let synced = match self.state.writable() {
+            Ok(()) => self.sync().and_then(|()| self.state.record_value_lengths()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
@@ -245,48 +222,6 @@ impl Engine {
         } else {
             Ok(())
         }
-    }
-}
-
-/// A change of the trees or of one of their views. It ends when this is dropped, also by a panic: then what the pace
-/// has noted about these trees is out of date, and waiting threads look again. [`Tree::change`] and
-/// [`Trees::set`] require one.
-pub(crate) struct Changing<'a> {
-    engine: &'a Engine,
-    keyspaces: Vec<KeyspaceId>,
-}
-
-impl Changing<'_> {
-    /// Whether it changes this keyspace.
-    pub fn is_of(&self, keyspace: KeyspaceId) -> bool {
-        self.keyspaces.contains(&keyspace)
-    }
-}
-
-impl Drop for Changing<'_> {
-    fn drop(&mut self) {
-        self.engine.pace.forget(&self.keyspaces);
-        self.engine.work.look_at(&self.keyspaces);
-    }
-}
-
-/// The context of the value files of a keyspace.
-pub(crate) fn value_home(
-    dir: &Dir,
-    keyspace: KeyspaceId,
-    numbers: &Numbers,
-    (memory, unsynced): (&Memory, &Arc<Unsynced>),
-    writes: bool,
-) -> StoreContext {
-    let numbers = numbers.clone();
-    let new_file = Arc::new(move || numbers.take());
-    StoreContext {
-        dir: dir.clone(),
-        keyspace,
-        new_file,
-        writes,
-        memory: memory.clone(),
-        unsynced: Arc::clone(unsynced),
     }
 }
 

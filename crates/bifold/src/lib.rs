@@ -56,7 +56,7 @@ pub use api::{
     keyspace::{Keyspace, Swap},
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
-        Placement, Reads, Workers,
+        PlacementKind, Reads, Workers,
     },
     placement, salvage,
     stats::{self, Stats},

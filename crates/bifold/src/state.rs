@@ -1,5 +1,6 @@
 //! What a database is: its trees, the manifest that records them, and how opening finds them again.
 
+pub(crate) mod changing;
 pub(crate) mod configure;
 pub(crate) mod health;
 pub(crate) mod install;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bifold::{
-    Compaction, KeyspaceOptions, Options, Placement, Result, Workers,
+    Compaction, KeyspaceOptions, Options, PlacementKind, Result, Workers,
     options::{Leveled, Values},
     placement::{self, Registry, Settings, ValueFiles},
 };
@@ -40,12 +40,12 @@ pub enum Dead {
 /// say what is different.
 ///
 /// ```
-/// use bifold::{Placement, options::Cold};
+/// use bifold::{PlacementKind, options::Cold};
 /// use bifold_conformance::{Case, Separated};
 ///
-/// let plain = Case::new(Placement::Inline).separated(Separated::Never);
+/// let plain = Case::new(PlacementKind::Inline).separated(Separated::Never);
 /// assert!(!plain.separates());
-/// let cold_log = Case::new(Placement::HashKv).with(|keyspace| keyspace.values.hashkv.cold = Cold::Log);
+/// let cold_log = Case::new(PlacementKind::HashKv).with(|keyspace| keyspace.values.hashkv.cold = Cold::Log);
 /// assert_eq!(cold_log.options().keyspace.values.separate_from_bytes, u64::from(bifold_conformance::MIN_BYTES));
 /// ```
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl Case {
     /// A placement whose commits separate all values of [`MIN_BYTES`] and above, and whose GC moves them. Tables and
     /// files have a few KiB, so that a few hundred writes fill and empty many.
     #[must_use]
-    pub fn new(placement: Placement) -> Self {
+    pub fn new(placement: PlacementKind) -> Self {
         let values = Values {
             separate_from_bytes: u64::from(MIN_BYTES),
             space_target: 100.0,
@@ -110,7 +110,7 @@ impl Case {
         F: Fn(&Arc<ValueFiles>, &Settings) -> Result<Box<dyn placement::Placement>> + Send + Sync + 'static,
     {
         let placements = Registry::default().with(name, open).unwrap();
-        Self { placements, ..Self::new(Placement::own(name).unwrap()) }
+        Self { placements, ..Self::new(PlacementKind::own(name).unwrap()) }
     }
 
     /// Says which operations separate values.

@@ -1,28 +1,28 @@
 //! The battery for the placements of Bifold, and what must be exact in those where compaction reports what is dead.
 
 use bifold::{
-    Compaction, KeyspaceOptions, Placement,
+    Compaction, KeyspaceOptions, PlacementKind,
     options::{Cold, HashIndex, MergePolicy, TwoLayer},
 };
 use bifold_conformance::{Case, Dead, Separated};
 
 bifold_conformance::battery! {
-    inline: case(Placement::Inline).separated(Separated::Never);
-    wisckey: case(Placement::WiscKey);
+    inline: case(PlacementKind::Inline).separated(Separated::Never);
+    wisckey: case(PlacementKind::WiscKey);
     hashkv: hashkv();
     novkv: novkv();
     hashkv_cold_log: hashkv().with(|keyspace| keyspace.values.hashkv.cold = Cold::Log).with_cold_files();
     diffkv: diffkv();
     diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.diffkv.merge = MergePolicy::Off);
     unikv: unikv();
-    streams: case(Placement::Streams);
+    streams: case(PlacementKind::Streams);
 }
 
 bifold_conformance::exact! {
     novkv_exact: novkv();
     diffkv_exact: diffkv();
     unikv_exact: unikv();
-    streams_exact: case(Placement::Streams);
+    streams_exact: case(PlacementKind::Streams);
 }
 
 mod exact {
@@ -33,7 +33,7 @@ mod exact {
 }
 
 /// Groups of 2 KiB, and values from 150 bytes on in logs, where a placement has these.
-fn case(placement: Placement) -> Case {
+fn case(placement: PlacementKind) -> Case {
     Case::new(placement).with(|keyspace| {
         let values = &mut keyspace.values;
         (values.hashkv.group_bytes, values.hashkv.groups_max) = (2 << 10, 32);
@@ -42,15 +42,18 @@ fn case(placement: Placement) -> Case {
 }
 
 fn hashkv() -> Case {
-    case(Placement::HashKv).with_range_deletes_in_files()
+    case(PlacementKind::HashKv).with_range_deletes_in_files()
 }
 
 fn novkv() -> Case {
-    case(Placement::NovKv).dead(Dead::Named)
+    case(PlacementKind::NovKv).dead(Dead::Named)
 }
 
 fn diffkv() -> Case {
-    case(Placement::DiffKv).separated(Separated::ByCommitsAndFlushes).with_moves_by_rewrites().with_concurrent_jobs()
+    case(PlacementKind::DiffKv)
+        .separated(Separated::ByCommitsAndFlushes)
+        .with_moves_by_rewrites()
+        .with_concurrent_jobs()
 }
 
 fn unikv() -> Case {
@@ -61,5 +64,5 @@ fn unikv() -> Case {
         keyspace.hash_index = Some(HashIndex { tag_bits: 6, ..HashIndex::default() });
         keyspace.filter_bits_per_key = 0;
     };
-    case(Placement::UniKv).with(two_layers).separated(Separated::ByMerges).with_moves_by_rewrites()
+    case(PlacementKind::UniKv).with(two_layers).separated(Separated::ByMerges).with_moves_by_rewrites()
 }

@@ -188,7 +188,7 @@ impl FileSystem for DiskFs {
             LockMode::Shared => file.try_lock_shared(),
         };
         match taken {
-            Ok(()) => Ok(Box::new(DiskLock { file })),
+            Ok(()) => Ok(Box::new(DiskLock { file, process: std::process::id() })),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.into() }),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
         }
@@ -412,6 +412,8 @@ compile_error!("Bifold needs positioned reads, which this crate implements only 
 #[derive(Debug)]
 struct DiskLock {
     file: File,
+    /// Who has taken it.
+    process: u32,
 }
 
 impl FileLock for DiskLock {}
@@ -419,7 +421,10 @@ impl FileLock for DiskLock {}
 impl Drop for DiskLock {
     fn drop(&mut self) {
         // Closing the file would do, except while another thread starts a child: between fork and exec the child also
-        // has the file open, and would hold the lock a moment longer.
-        let _closing_unlocks_too = self.file.unlock();
+        // has the file open, and would hold the lock a moment longer. A forked child must not unlock: the lock is one
+        // for both, and the parent goes on.
+        if self.process == std::process::id() {
+            let _closing_unlocks_too = self.file.unlock();
+        }
     }
 }

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use bifold::{Compression, Db, Durability, Error, Placement};
+use bifold::{Compression, Db, Durability, Error, PlacementKind};
 use bifold_io::{FileSystem, memory::MemoryFs};
 
 use crate::{
@@ -57,7 +57,7 @@ impl Fixture {
         // manifest shows that an older log is missing.
         let is_never_synced = seed % 4 == 1;
         if is_never_synced {
-            set.keyspaces.iter_mut().for_each(|keyspace| keyspace.placement = Placement::Inline);
+            set.keyspaces.iter_mut().for_each(|keyspace| keyspace.placement = PlacementKind::Inline);
         }
         set.database.keyspace = set.keyspaces[0].clone();
         // Large enough for the last commits to stay in one log.

@@ -19,20 +19,21 @@ use std::{
 };
 
 use bifold::{
-    Access, Db, KeyspaceOptions, Options, Placement, Workers,
+    Access, Db, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{HashKv, Values},
 };
 
 use crate::{random::Random, read::Trouble, report::guarded};
 
 /// The placements, by the names of the command line.
-const PLACEMENTS: [(&str, Placement); 6] = [
-    ("inline", Placement::Inline),
-    ("wisckey", Placement::WiscKey),
-    ("hashkv", Placement::HashKv),
-    ("novkv", Placement::NovKv),
-    ("diffkv", Placement::DiffKv),
-    ("unikv", Placement::UniKv),
+const PLACEMENTS: [(&str, PlacementKind); 7] = [
+    ("inline", PlacementKind::Inline),
+    ("wisckey", PlacementKind::WiscKey),
+    ("hashkv", PlacementKind::HashKv),
+    ("novkv", PlacementKind::NovKv),
+    ("diffkv", PlacementKind::DiffKv),
+    ("unikv", PlacementKind::UniKv),
+    ("streams", PlacementKind::Streams),
 ];
 
 /// A process that does nothing for this long hangs.
@@ -52,7 +53,7 @@ const PUT: u8 = 1;
 fn options(placement: &str) -> Result<Options, Trouble> {
     let found = PLACEMENTS.iter().find(|(name, _)| *name == placement);
     let (_, placement) = found.ok_or_else(|| Trouble::wrong(format!("`{placement}` is not a placement")))?;
-    let usual = if *placement == Placement::UniKv { KeyspaceOptions::unikv() } else { KeyspaceOptions::default() };
+    let usual = if *placement == PlacementKind::UniKv { KeyspaceOptions::unikv() } else { KeyspaceOptions::default() };
     let values = Values {
         file_bytes: 256 << 10,
         hashkv: HashKv { group_bytes: 1 << 20, ..usual.values.hashkv },

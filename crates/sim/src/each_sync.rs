@@ -19,7 +19,7 @@ use std::{
     thread,
 };
 
-use bifold::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options, Placement, Workers};
+use bifold::{Batch, Db, Durability, Keyspace, KeyspaceOptions, Options, PlacementKind, Workers};
 use bifold_io::{
     faulty::{Call, FaultKind, FaultyFs},
     memory::{Fate, MemoryFs},
@@ -45,8 +45,7 @@ const MADE_MAX: u64 = 12;
 /// logs.
 const DOOMED_MAX: u64 = 16;
 
-const PLACEMENTS: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

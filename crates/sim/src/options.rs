@@ -2,7 +2,7 @@
 //! all the time.
 
 use bifold::{
-    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, Placement, Workers,
+    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
 };
 
@@ -32,13 +32,13 @@ impl OptionSet {
         for keyspace in &mut keyspaces {
             keyspace.partition_bytes = random_partitions.pick(&[None, None, Some(4 << 10), Some(16 << 10)]);
             if random_partitions.below(6) == 0 {
-                keyspace.placement = Placement::UniKv;
+                keyspace.placement = PlacementKind::UniKv;
             }
         }
         let mut random_streams = Random::new(seed ^ index.rotate_left(40), "streams");
         for keyspace in &mut keyspaces {
             if random_streams.below(5) == 0 {
-                keyspace.placement = Placement::Streams;
+                keyspace.placement = PlacementKind::Streams;
             }
         }
         let mut random_indexes = Random::new(seed ^ index.rotate_left(40), "hash indexes");
@@ -136,11 +136,11 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
         restart_interval: random.pick(&[1, 2, 4, 16]),
         filter_bits_per_key: random.pick(&[0, 5, 10]),
         placement: random.pick(&[
-            Placement::Inline,
-            Placement::WiscKey,
-            Placement::HashKv,
-            Placement::NovKv,
-            Placement::DiffKv,
+            PlacementKind::Inline,
+            PlacementKind::WiscKey,
+            PlacementKind::HashKv,
+            PlacementKind::NovKv,
+            PlacementKind::DiffKv,
         ]),
         values: values(random),
         hash_index: None,

@@ -66,7 +66,8 @@ const LEFTOVERS: Test = Test::Integration("bifold", "all", "full_disk::a_full_di
 const ERRNO: Test = Test::Proof("errno");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const POWER: Test = Test::Proof("power");
-const SYNCS: Test = Test::Unit("bifold", "wal::");
+const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
+const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
 const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-conformance", "placements", "novkv_exact::");
@@ -133,6 +134,7 @@ pub const ALL: &[Planted] = &[
     bug("overlook_changed_options", POWER),
     bug("options_before_durable", OPTIONS),
     bug("poison_late", SYNCS),
+    bug("close_unsynced_logs", CLOSED_LOGS),
     bug("swallow_flush_error", ERRNO),
     bug("skip_value_sync", POWER),
     bug("trust_pointers", POWER),

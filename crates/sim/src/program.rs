@@ -11,7 +11,7 @@ use std::{
     process::Command,
 };
 
-use bifold::{Db, KeyspaceOptions, Options, Placement, Workers};
+use bifold::{Db, KeyspaceOptions, Options, PlacementKind, Workers};
 
 use crate::{
     random::Random,
@@ -55,8 +55,7 @@ const ACTS: &[Act] = &[
 
 const KEYS: usize = 60;
 
-const PLACEMENTS: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// The program in the same directory as this one, where `cargo build -p bifold-cli` puts it.
 ///

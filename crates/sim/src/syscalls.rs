@@ -15,7 +15,7 @@ use std::{
     process::Command,
 };
 
-use bifold::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options, Placement, Workers};
+use bifold::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options, PlacementKind, Workers};
 
 use crate::{
     kill::{batch_of, commit_of, written_by},
@@ -38,8 +38,7 @@ const CHECKPOINT_EVERY: CommitNo = 29;
 /// Bytes of an acknowledgement: the writer, then the commit's number.
 const ACK_BYTES: usize = 9;
 
-const PLACEMENTS: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bifold::{Db, KeyspaceOptions, Options, Placement, Workers};
+use bifold::{Db, KeyspaceOptions, Options, PlacementKind, Workers};
 use bifold_sim::{
     allocations::{Counting, are_counted, peak_of},
     damage::run,
@@ -60,5 +60,5 @@ fn a_log_much_larger_than_the_memory_limit_is_replayed_within_it() {
 }
 
 fn inline() -> KeyspaceOptions {
-    KeyspaceOptions { placement: Placement::Inline, ..KeyspaceOptions::default() }
+    KeyspaceOptions { placement: PlacementKind::Inline, ..KeyspaceOptions::default() }
 }

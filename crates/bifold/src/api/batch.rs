@@ -6,7 +6,7 @@ use bifold_contract::Result;
 
 use crate::{
     api::keyspace::{Keyspace, delete_bounds},
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
 };
 
 /// Operations gathered for one atomic commit: after a crash either all of them are there or none.

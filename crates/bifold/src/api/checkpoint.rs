@@ -95,13 +95,13 @@ enum Way {
 }
 
 fn plan(engine: &Engine) -> Result<Plan> {
-    let mut manifest = engine.manifest.hold();
+    let mut manifest = engine.state.manifest.hold();
     // The floor before the list of logs: a later floor may name a log that the list lacks.
-    let floor = engine.log_floor(None);
+    let floor = engine.state.log_floor(None);
     let end = end_here(engine)?;
     if end.shares_values {
         engine.sync_everything()?;
-        engine.list_lengths(&mut manifest)?;
+        engine.state.list_lengths(&mut manifest)?;
     }
     let state = state_at(engine, floor, &end);
     let mut files: Vec<Piece> = (state.levels.iter().flat_map(|change| &change.added))
@@ -144,7 +144,7 @@ fn end_here(engine: &Engine) -> Result<End> {
 
 /// The state that the manifest of the copy begins with.
 fn state_at(engine: &Engine, floor: LogFloor, end: &End) -> Edit {
-    let mut state = engine.state(floor);
+    let mut state = engine.state.as_edit(floor);
     state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
     state
 }

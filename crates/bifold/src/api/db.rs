@@ -104,7 +104,7 @@ impl Db {
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
             (Some(existing), _) => existing,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
-            (None, Access::ReadWrite) => engine.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
+            (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
@@ -127,7 +127,7 @@ impl Db {
         let engine = self.engine();
         let tree = match engine.trees.named(name) {
             Some(existing) => existing,
-            None => engine.guard("creating a keyspace", || engine.create_keyspace(name, &options))?,
+            None => engine.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
         };
         // Another thread may have created it in the meantime, with its own options.
         engine.guard("changing options", || engine.open_with_options(&tree, &options))?;
@@ -163,7 +163,7 @@ impl Db {
                 "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
             ));
         }
-        if self.engine().guard("dropping a keyspace", || self.engine().drop_keyspace(name))? {
+        if self.engine().guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
             return Ok(());
         }
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
@@ -245,7 +245,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; corruption.
     pub fn collect_garbage(&self) -> Result<()> {
-        self.engine().writable()?;
+        self.engine().state.writable()?;
         let trees = self.engine().trees.all().to_vec();
         self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
     }

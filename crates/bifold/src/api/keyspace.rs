@@ -10,7 +10,7 @@ use bifold_contract::{Result, Value};
 
 use crate::{
     api::{db::Handle, options::KeyspaceOptions},
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     read::scan::{KeyBounds, Range, prefix_end},
     state::{snapshot::Holder, tree::Tree},
 };

@@ -87,7 +87,7 @@ impl Default for Workers {
 /// convert` copies a database into one with another placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Placement {
+pub enum PlacementKind {
     /// Inline, in the tables: a plain LSM-tree.
     #[default]
     Inline,
@@ -116,7 +116,11 @@ pub enum Placement {
     Own(PlacementName),
 }
 
-impl Placement {
+impl PlacementKind {
+    /// Bifold's own.
+    pub const ALL: [Self; 7] =
+        [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
+
     /// A placement that somebody else wrote: [`Options::placements`] must have it whenever the database is opened.
     ///
     /// # Errors
@@ -189,7 +193,7 @@ pub struct Options {
     /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
-    /// Placements of others, for keyspaces with [`Placement::Own`]. Not in TOML, where there is no code.
+    /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
     /// Options of the keyspace "default". Unless they are the default ones, an existing keyspace gets them when it is
@@ -225,7 +229,7 @@ impl Default for Options {
 #[serde(default, deny_unknown_fields)]
 pub struct KeyspaceOptions {
     /// Where values live. Cannot change once the keyspace exists.
-    pub placement: Placement,
+    pub placement: PlacementKind,
     /// How separated values are kept.
     pub values: Values,
     /// How table blocks are compressed.
@@ -257,7 +261,7 @@ pub struct KeyspaceOptions {
 impl Default for KeyspaceOptions {
     fn default() -> Self {
         Self {
-            placement: Placement::default(),
+            placement: PlacementKind::default(),
             values: Values::default(),
             compression: Compression::default(),
             table_bytes: 16 << 20,
@@ -272,14 +276,14 @@ impl Default for KeyspaceOptions {
 }
 
 impl KeyspaceOptions {
-    /// These options with another placement. To and from [`Placement::UniKv`] the tree changes, too: to that of
+    /// These options with another placement. To and from [`PlacementKind::UniKv`] the tree changes, too: to that of
     /// [`KeyspaceOptions::unikv`], or to the default one.
     #[must_use]
-    pub fn with_placement(self, placement: Placement) -> Self {
-        let is_unikv = |placement| placement == Placement::UniKv;
+    pub fn with_placement(self, placement: PlacementKind) -> Self {
+        let is_unikv = |placement| placement == PlacementKind::UniKv;
         let tree = match placement {
             _ if is_unikv(placement) == is_unikv(self.placement) => return Self { placement, ..self },
-            Placement::UniKv => Self::unikv(),
+            PlacementKind::UniKv => Self::unikv(),
             _ => Self::default(),
         };
         let Self { compaction, partition_bytes, block_bytes, filter_bits_per_key, hash_index, .. } = tree;
@@ -291,7 +295,7 @@ impl KeyspaceOptions {
     #[must_use]
     pub fn unikv() -> Self {
         Self {
-            placement: Placement::UniKv,
+            placement: PlacementKind::UniKv,
             compaction: Compaction::TwoLayer(TwoLayer::default()),
             partition_bytes: Some(10 << 30),
             // A read of a value in level 0 is one block: it need not hold others.
@@ -484,7 +488,7 @@ impl KeyspaceOptions {
             index.check("keyspace.hash_index")?;
         }
         self.values.check("keyspace.values")?;
-        if self.placement == Placement::NovKv {
+        if self.placement == PlacementKind::NovKv {
             within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, novkv::options::FILE_BYTES_MAX)?;
         }
         self.compaction.check()

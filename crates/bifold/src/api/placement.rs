@@ -7,7 +7,8 @@
 //! 1. Implement [`Placement`]. Six methods are required; [`ValueFiles`] has the files, [`ValueLog`] appends,
 //!    [`relocate`] moves what is live.
 //! 2. Register it by a name in [`Options::placements`](crate::Options::placements), whenever the database is opened.
-//! 3. Create a keyspace with [`bifold::Placement::own`](crate::Placement::own)`(name)`. The manifest records the name.
+//! 3. Create a keyspace with [`bifold::PlacementKind::own`](crate::PlacementKind::own)`(name)`. The manifest records
+//!    the name.
 //! 4. Run the battery of the crate `bifold-conformance` on it.
 //!
 //! `docs/own-placement.md` has the invariants, `examples/own_placement.rs` a whole placement with GC. The least that a
@@ -73,7 +74,7 @@
 //! # let dir = std::env::temp_dir().join(format!("bifold-own-{}", std::process::id()));
 //! let options = Options { placements: Registry::default().with("keep_all", keep_all)?, ..Options::default() };
 //! let db = Db::open_with(&dir, options)?;
-//! let placement = bifold::Placement::own("keep_all")?;
+//! let placement = bifold::PlacementKind::own("keep_all")?;
 //! let papers = db.keyspace("papers", KeyspaceOptions { placement, ..KeyspaceOptions::default() })?;
 //! papers.put("a key", "its value, in a file of the placement")?;
 //! assert_eq!(papers.get("a key")?.as_deref(), Some(&b"its value, in a file of the placement"[..]));
@@ -159,7 +160,7 @@ impl Registry {
     /// [`Error::InvalidArgument`] that names the keyspace and the placement.
     pub(crate) fn check(&self, keyspace: &str, options: &KeyspaceOptions) -> Result<()> {
         match options.placement {
-            options::Placement::Own(name) if !self.factories.contains_key(&name) => {
+            options::PlacementKind::Own(name) if !self.factories.contains_key(&name) => {
                 let reason = format!(
                     "keyspace `{keyspace}` has placement `{name}`, which is none of Bifold's and is not registered: \
                      open the database with a program that has it in `Options::placements`"

@@ -4,7 +4,7 @@
 //! over user bytes written. **Read** = bytes read for gets and scans over user bytes they returned. **Space** = bytes
 //! of tables, value files, logs and manifest over the estimated live bytes.
 
-mod counters;
+pub(crate) mod counters;
 mod garbage;
 mod keyspace;
 mod order;
@@ -15,7 +15,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use bifold_contract::{IoSource, SeqNo};
 use serde::Serialize;
 
-pub(crate) use self::counters::{Counters, StallCause};
+use self::counters::{Counters, StallCause};
 pub use self::{
     garbage::{GarbageStats, GcStats},
     keyspace::{HashIndexStats, KeyspaceStats, LevelStats},

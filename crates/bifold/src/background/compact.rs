@@ -10,7 +10,7 @@ use std::{
 };
 
 use bifold_contract::{
-    CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, Run, TableMeta, ValueEdit,
+    CompactionJob, FileId, IoSource, JobShape, LevelEdit, Levels, Result, TableMeta, ValueEdit,
     edit::{TableAdded, TableRemoved},
     planted,
 };
@@ -90,7 +90,7 @@ impl Engine {
         if !extra.moving.is_empty() {
             self.counters.gc.moved_bytes.fetch_add(moved_bytes, Relaxed);
         }
-        let freed = self.install(tree, change, values, None)?.saturating_sub(moved_bytes);
+        let freed = self.state.install(tree, change, values, None)?.saturating_sub(moved_bytes);
         tree.note_held(held);
         let mut history = tree.history.hold();
         if let Some(Alpha { alpha, bytes }) = alpha(&tree.shape(&view).levels, job) {
@@ -178,11 +178,11 @@ impl Engine {
     pub fn flush(&self, trees: &[Arc<Tree>]) -> Result<()> {
         {
             let mut wal = self.wal.hold();
-            self.writable()?;
+            self.state.writable()?;
             let filled: Vec<_> =
                 trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
             if !filled.is_empty() {
-                self.watch(self.guard("a flush", || self.seal(&mut wal, &filled)))?;
+                self.watch(self.guard("a flush", || self.state.seal(&mut wal, &filled)))?;
             }
         }
         // The flush itself leaves `RESERVE` alone, but a caller that waits for it may use it. If there is still too
@@ -196,18 +196,6 @@ impl Engine {
 /// The tables of a job, newest first.
 fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Item = &'a Arc<Table>> {
     job.inputs.iter().filter_map(|&(_, _, id)| version.tables().find(|t| t.meta().id == id))
-}
-
-/// The number of entries of each run.
-pub(crate) fn entries_of_runs(levels: &Levels) -> Vec<u64> {
-    let runs = levels.levels.iter().flat_map(|level| &level.runs);
-    runs.map(|run: &Run| run.tables.iter().map(|table| table.entries).sum()).collect()
-}
-
-/// The entries outside the largest of several sorted runs: at most this many entries overwrite others or are
-/// overwritten.
-pub(crate) fn entries_outside_largest_run(runs: Vec<u64>) -> u64 {
-    runs.iter().sum::<u64>() - runs.iter().max().unwrap_or(&0)
 }
 
 /// The largest number of parts level 0 is cut into with memtables of this many bytes. Each part has at least a
@@ -267,7 +255,7 @@ pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<Alpha> {
 
 #[cfg(test)]
 mod tests {
-    use bifold_contract::{FileId, Level, TableMeta};
+    use bifold_contract::{FileId, Level, Run, TableMeta};
 
     use super::*;
 

@@ -5,9 +5,9 @@
 //! memtable is never written a second time. Several threads may write key ranges of one memtable
 //! ([`shared_flush`](crate::background::shared_flush)), and flushes of different trees run at once.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{IoSource, LevelEdit, Levels, Result, SeqNo, edit::TableAdded, planted};
+use bifold_contract::{IoSource, KeyspaceId, LevelEdit, Levels, Result, edit::TableAdded, planted};
 use bifold_format::names;
 use bifold_index::{
     compaction::{
@@ -19,7 +19,11 @@ use bifold_index::{
 use bifold_values::placement::RewriteJob;
 
 use crate::{
-    background::compact::count_of_parts,
+    api::options::Workers,
+    background::{
+        compact::count_of_parts,
+        shared_flush::{Flush, KeyRange, SharedFlush, TakenRange, bounds},
+    },
     commit::room::Means,
     engine::Engine,
     state::{
@@ -31,19 +35,19 @@ use crate::{
 /// The most tables of one flush on a disk that is short of room.
 const SHORT_PARTS_MAX: usize = 256;
 
-/// How a memtable is written.
-pub(crate) struct Flush {
-    /// Its tree.
-    pub tree: Arc<Tree>,
-    view: Arc<View>,
-    layer: Arc<Layer>,
-    /// The tree has no older data.
-    is_first: bool,
-    snapshots: Vec<SeqNo>,
-    /// Tables end before these keys, which ascend.
-    pub cuts: Vec<Box<[u8]>>,
-    /// Tables end at this size.
-    cut_bytes: u64,
+/// Ranges for each worker: one that comes late still finds some.
+const RANGES_PER_WORKER: usize = 2;
+
+/// A flush that workers find. They no longer do once this is dropped.
+struct Shown<'a> {
+    engine: &'a Engine,
+    keyspace: KeyspaceId,
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.engine.work.take(|state| drop(state.shared.remove(&self.keyspace)));
+    }
 }
 
 impl Engine {
@@ -71,7 +75,7 @@ impl Engine {
         let Output { tables, values, held, .. } = self.room.with_room(means, write)?;
         let added = tables.into_iter().map(|table| TableAdded { level: 0, run, table: Arc::new(table) }).collect();
         let change = LevelEdit { keyspace: tree.keyspace, added, ..LevelEdit::default() };
-        self.install(tree, change, values, Some(layer))?;
+        self.state.install(tree, change, values, Some(layer))?;
         tree.note_held(held);
         Ok(())
     }
@@ -118,11 +122,46 @@ impl Engine {
         }
     }
 
+    /// Writes a memtable, with the help of idle workers if there are any.
+    ///
+    /// # Errors
+    /// Those of any range. Nothing is left then.
+    pub fn write_memtable(&self, flush: Flush) -> Result<Output> {
+        let bounds = match self.options.workers {
+            Workers::Threads(threads) if !self.room.is_short() => {
+                bounds(&flush.cuts, threads.max(2) as usize * RANGES_PER_WORKER)
+            }
+            // One after the other, so that the same calls write the same files; and where room is short, so that no
+            // more is on disk at once than need be.
+            _ => Vec::new(),
+        };
+        if bounds.is_empty() {
+            return self.write_range(&flush, (None, None));
+        }
+        let keyspace = flush.tree.keyspace;
+        let shared = SharedFlush::new(flush, bounds);
+        // Notifies: idle workers may help.
+        self.work.change(keyspace, |state| drop(state.shared.insert(keyspace, Arc::clone(&shared))));
+        let shown = Shown { engine: self, keyspace };
+        while let Some(range) = shared.take() {
+            range.write(|flush, keys| self.write_range(flush, keys));
+        }
+        drop(shown);
+        shared.wait(&self.signal, self.env.clock.now());
+        shared.outcome(|flush, output| self.give_up_flush(flush, output))
+    }
+
+    /// Writes a range for the thread that flushes.
+    pub fn help_flush(&self, range: &TakenRange) {
+        self.counters.flush_ranges_helped.fetch_add(1, Relaxed);
+        range.write(|flush, keys| self.write_range(flush, keys));
+    }
+
     /// Writes these keys of a memtable as tables.
     ///
     /// # Errors
     /// I/O errors; nothing is left then.
-    pub fn write_range(&self, flush: &Flush, keys: (Option<&[u8]>, Option<&[u8]>)) -> Result<Output> {
+    pub fn write_range(&self, flush: &Flush, keys: KeyRange<'_>) -> Result<Output> {
         let Flush { tree, view, layer, is_first, .. } = flush;
         let deepest = tree.shape(view).levels.deepest();
         let job = RewriteJob { from: None, to: 0, deepest, moving: Vec::new() };

@@ -25,7 +25,7 @@ use std::{
     sync::{Arc, MutexGuard, atomic::Ordering::Relaxed},
 };
 
-use bifold_contract::{Levels, Pointer, Result, Run, SeqNo, ValueEdit, planted};
+use bifold_contract::{Pointer, Result, SeqNo, ValueEdit, planted};
 use bifold_format::pointer;
 use bifold_values::placement::{
     Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables, SpacePressure,
@@ -34,14 +34,14 @@ use bifold_values::placement::{
 use crate::{
     api::options::Durability,
     background::{
-        compact::{entries_of_runs, entries_outside_largest_run},
-        left_out::{Took, leave_out_values, note_unreadable},
+        left_out::{leave_out_values, note_unreadable},
+        outcome::Took,
         rewrite::RewriteScope,
     },
     commit::{
+        op::{Act, Op},
         room::Means,
         wal::Wal,
-        write::{Act, Op},
     },
     engine::Engine,
     state::tree::Tree,
@@ -49,19 +49,6 @@ use crate::{
 
 /// This many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
 const CHECKED_AT_ONCE: usize = 256;
-
-/// Workers look for garbage each time commits have written this share of a keyspace's separated values.
-const LOOK_SHARE: u64 = 64;
-
-/// The share where space is so tight that writers are slowed.
-const TIGHT_SHARE: u64 = 512;
-
-/// Workers look at most once per this many bytes.
-const LOOK_BYTES_MIN: u64 = 64 << 10;
-
-/// What an entry with a separated value takes in a table besides its key: pointer, sequence number, lengths, its
-/// share of filter and index. With keys of 24 bytes it is 13, because keys share prefixes.
-const SEPARATED_ENTRY_BYTES: u64 = 20;
 
 /// What the engine does for one GC job.
 struct Verbs<'a> {
@@ -128,7 +115,7 @@ impl GcContext for Verbs<'_> {
 
     fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
         self.has_copied.set(true);
-        self.engine.install_values(self.tree, edit, in_force)
+        self.engine.state.install_values(self.tree, edit, in_force)
     }
 }
 
@@ -163,67 +150,7 @@ impl Held<'_> {
     }
 }
 
-/// Estimated bytes of live inline values. It looks at the run with the most entries, since other runs may overwrite
-/// its entries or be overwritten. From that run's bytes it subtracts what its entries would take with separated
-/// values and with keys as long as those at the ends of tables. Too low where blocks are compressed, too high where
-/// keys at the ends are shorter than others; never more than the run's bytes.
-fn inline_bytes(levels: &Levels) -> u64 {
-    let runs = levels.levels.iter().flat_map(|level| &level.runs);
-    let entries_of = |run: &Run| run.tables.iter().map(|table| table.entries).sum::<u64>();
-    let Some(largest) = runs.max_by_key(|run| entries_of(run)) else { return 0 };
-    let at_ends: usize = largest.tables.iter().map(|table| table.smallest.len() + table.largest.len()).sum();
-    let key_bytes = (at_ends / (2 * largest.tables.len()).max(1)) as u64;
-    largest.bytes().saturating_sub(entries_of(largest) * (key_bytes + SEPARATED_ENTRY_BYTES))
-}
-
 impl Engine {
-    /// How tight space is in a keyspace.
-    pub fn pressure(&self, tree: &Tree) -> SpacePressure {
-        let view = tree.view();
-        let levels = &tree.shape(&view).levels;
-        // With unreadable tables no rewrite can prove a stale estimate, so it counts as 0.
-        let stale_weight = if tree.unreadable.any() { 0.0 } else { 1.0 };
-        let memtables = || view.layers().map(|layer| &layer.memtable);
-        let overwritten: u64 = memtables().map(|memtable| memtable.entries().saturating_sub(memtable.keys())).sum();
-        let mut runs = entries_of_runs(levels);
-        runs.extend(memtables().map(|memtable| memtable.keys()));
-        let tombstones: u64 = memtables().map(|memtable| memtable.tombstones()).sum();
-        let in_tables: u64 = levels.tables().map(|(.., table)| table.tombstones).sum();
-        let values = (runs.iter().sum::<u64>() + overwritten).saturating_sub(tombstones + in_tables).max(1) as f64;
-        SpacePressure {
-            index_bytes: levels.bytes(),
-            inline_bytes: inline_bytes(levels),
-            entries_above: stale_weight * entries_outside_largest_run(runs) as f64 / values,
-            overwritten: stale_weight * overwritten as f64 / values,
-            target: tree.view().settings.options.values.space_target,
-            oldest_snapshot: self.snapshots.oldest(),
-            all_before: None,
-        }
-    }
-
-    /// The next GC job of a keyspace while those with the `running` claims are under way.
-    pub fn next_gc(&self, tree: &Tree, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
-        if !tree.separates || running.iter().any(|claim| claim.is_alone) {
-            return None;
-        }
-        let job = tree.placement().pick(&self.pressure(tree), running)?;
-        (running.is_empty() || !job.claim().is_alone).then_some(job)
-    }
-
-    /// Whether GC or reclamation of a keyspace is running, or starts as soon as a worker is free.
-    pub fn is_freeing(&self, tree: &Tree) -> bool {
-        let by_merges = || tree.placement().profile().separates_at_rewrite && self.is_merging(tree);
-        self.work.is_freeing(tree.keyspace)
-            || self.can_reclaim(tree)
-            || self.next_gc(tree, &[]).is_some()
-            || by_merges()
-    }
-
-    /// Whether tables of a keyspace are being merged, or will be as soon as a worker is free.
-    fn is_merging(&self, tree: &Tree) -> bool {
-        tree.debt() >= 1.0 || !self.work.busy(tree.keyspace).tables.is_empty()
-    }
-
     /// Garbage-collects a whole keyspace, whatever the target, and waits for the end.
     ///
     /// # Errors
@@ -248,7 +175,7 @@ impl Engine {
             self.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
             let at_work = self.signal.working();
             // Nothing moves any more in a dropped keyspace: the same pick would come up forever.
-            let mut pressure = SpacePressure { all_before, ..self.pressure(tree) };
+            let mut pressure = SpacePressure { all_before, ..self.space.pressure(tree) };
             if is_rewritten {
                 // What was written meanwhile is not part of this request.
                 (pressure.entries_above, pressure.overwritten) = (0.0, 0.0);
@@ -330,17 +257,12 @@ impl Engine {
         drop(self.wal.hold());
     }
 
-    /// Whether a keyspace has drained files that only wait for a sync.
-    pub fn can_reclaim(&self, tree: &Tree) -> bool {
-        tree.separates && tree.placement().can_reclaim(self.snapshots.oldest())
-    }
-
     /// Makes everything durable, and reclaims the drained files whose moves are durable.
     ///
     /// # Errors
     /// I/O errors.
     pub fn reclaim_values(&self, tree: &Tree) -> Result<()> {
-        if !self.can_reclaim(tree) {
+        if !self.space.can_reclaim(tree) {
             return Ok(());
         }
         // On a slow disk the sync takes longer than the GC runs before it.
@@ -357,7 +279,7 @@ impl Engine {
             self.sync_everything()?;
             self.group_sync.durable()
         };
-        self.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()), || {})
+        self.state.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()), || {})
     }
 
     /// Calls `act` with the commit lock held. Returns the newest sequence number after it; `None`, without a call, when
@@ -369,14 +291,18 @@ impl Engine {
     ) -> Result<Option<SeqNo>> {
         self.pace_moves(tree)?;
         let mut held = Held { engine: self, tree, wal: self.wal.hold() };
-        self.writable()?;
+        self.state.writable()?;
         if tree.is_dropped() {
             return Ok(None);
         }
         act(&mut held)?;
         let last = self.visible();
+        let has_many_logs = held.wal.has_many_closed();
         drop(held);
         self.wal.let_others();
+        if has_many_logs {
+            self.sync_upto(last)?;
+        }
         Ok(Some(last))
     }
 
@@ -401,25 +327,5 @@ impl Engine {
         self.watch(self.log_and_apply(wal, &ops, Durability::Buffered))?;
         self.counters.gc.moved(moves);
         Ok(())
-    }
-
-    /// Wakes the workers when commits have written so much of a keyspace's values that GC may be due, and updates how
-    /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock.
-    pub fn note_values(&self, ops: &[Op<'_>]) {
-        let mut due = Vec::new();
-        for op in ops.iter().filter(|op| op.tree.routes) {
-            let (looks, bytes) = (&op.tree.looks, op.bytes());
-            let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
-            if written >= looks.due_at.load(Relaxed) {
-                let space = op.tree.placement().space().total_bytes;
-                let share = if self.is_space_tight() { TIGHT_SHARE } else { LOOK_SHARE };
-                looks.due_at.store(written + (space / share).max(LOOK_BYTES_MIN), Relaxed);
-                self.update_fullness_of(op.tree.keyspace);
-                due.push(op.tree.keyspace);
-            }
-        }
-        if !due.is_empty() {
-            self.work.look_at(&due);
-        }
     }
 }

@@ -20,16 +20,16 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex,
+        Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
-use bifold_contract::{Busy, CompactionJob, Error, FileId, Result, planted};
+use bifold_contract::{Busy, Error, FileId, Result};
 use bifold_format::names::{self, FileKind};
 use bifold_values::placement::GcClaim;
 
-use crate::{background::schedule::Task, engine::Engine, state::tree::Tree, waiting::sync::LockExt};
+use crate::{state::tree::Tree, waiting::sync::LockExt};
 
 /// The tables of one tree with something unreadable in them.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl LeftOut {
     }
 
     /// Returns whether it is new.
-    fn add(&self, table: FileId, why: &Error) -> bool {
+    pub fn add(&self, table: FileId, why: &Error) -> bool {
         let mut tables = self.tables.hold();
         let is_new = !tables.contains_key(&table);
         tables.entry(table).or_insert_with(|| why.clone());
@@ -73,15 +73,6 @@ impl LeftOut {
         let tables = self.tables.hold();
         tables.iter().filter(|(id, _)| there.contains(id)).map(|(_, why)| why.clone()).collect()
     }
-}
-
-/// What a job has read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Took<'a> {
-    /// These tables, and values that they point at.
-    Tables(&'a CompactionJob),
-    /// These values, and tables that point at them.
-    Values(&'a GcClaim),
 }
 
 impl Tree {
@@ -97,7 +88,7 @@ impl Tree {
 
     /// Leaves out the file that an error names. Returns whether it was not left out before; `None` if it is no file
     /// of this tree.
-    fn leave_out_named(&self, why: &Error) -> Option<bool> {
+    pub fn leave_out_named(&self, why: &Error) -> Option<bool> {
         let name = why.path()?.file_name()?.to_str()?;
         match names::parse(name) {
             FileKind::Value(id) => {
@@ -110,74 +101,6 @@ impl Tree {
             }
             _ => None,
         }
-    }
-}
-
-impl Engine {
-    /// Passes on the outcome of a worker's task. If memtables cannot be written or drained files cannot be reclaimed,
-    /// no more writes are taken; other tasks leave out what they cannot read.
-    ///
-    /// # Errors
-    /// The task's errors.
-    pub fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
-        match task {
-            Task::Flush(_) | Task::FlushRange(_) | Task::Reclaim(_) => self.watch(outcome),
-            Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
-            Task::Gc(tree, job) => self.end_of_job(tree, Took::Values(job.claim()), outcome),
-        }
-    }
-
-    /// Passes on the outcome of a job. If it could not read something, later jobs leave that out; after any other
-    /// failure no more writes are taken.
-    ///
-    /// # Errors
-    /// The job's errors.
-    pub fn end_of_job<T>(&self, tree: &Tree, took: Took<'_>, outcome: Result<T>) -> Result<T> {
-        match outcome {
-            Err(error) if error.is_unreadable() && leave_out(tree, took, &error) => {
-                // What slows writers may no longer be anybody's work.
-                self.update_pace_of(&[tree.keyspace]);
-                Err(error)
-            }
-            other => self.watch(other),
-        }
-    }
-
-    /// The result of an explicit call that has done all it can.
-    ///
-    /// # Errors
-    /// Why something of the keyspace was left out.
-    pub fn report_left_out(&self, tree: &Tree) -> Result<()> {
-        tree.left_out().into_iter().next().map_or(Ok(()), Err)
-    }
-
-    /// Does the same for each of some keyspaces. Something unreadable in one does not keep it from the others.
-    ///
-    /// # Errors
-    /// The first error about something unreadable; any other error at once.
-    pub fn for_each_tree(&self, trees: &[Arc<Tree>], act: impl Fn(&Arc<Tree>) -> Result<()>) -> Result<()> {
-        let mut unreadable = Ok(());
-        for tree in trees {
-            match act(tree) {
-                Err(error) if error.is_unreadable() => unreadable = unreadable.and(Err(error)),
-                other => other?,
-            }
-        }
-        unreadable
-    }
-}
-
-/// Leaves out what an error names or, if that is left out already, all that the job has taken. Returns whether
-/// anything was not left out before.
-fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
-    if planted!("damage_poisons") {
-        return false;
-    }
-    match (tree.leave_out_named(why), took) {
-        (None, _) => false,
-        (Some(true), _) => true,
-        (_, Took::Tables(job)) => job.inputs.iter().filter(|input| tree.unreadable.add(input.2, why)).count() > 0,
-        (_, Took::Values(claim)) => leave_out_values(tree, claim, why),
     }
 }
 

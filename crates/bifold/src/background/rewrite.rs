@@ -12,8 +12,8 @@ use bifold_index::compaction::parts::{self, Part};
 use crate::{
     background::{
         compact::Extra,
-        left_out::Took,
         narrow::{Narrowing, cut_job},
+        outcome::Took,
         work::Begun,
     },
     commit::room::Means,

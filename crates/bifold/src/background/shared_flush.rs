@@ -13,25 +13,35 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Condvar, Mutex, atomic::Ordering::Relaxed},
+    sync::{Arc, Condvar, Mutex},
     time::Duration,
 };
 
-use bifold_contract::{Error, FileId, KeyspaceId, Result, ValueEdit, planted};
+use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo, ValueEdit, planted};
 use bifold_index::compaction::run::Output;
 
 use crate::{
-    api::options::Workers,
-    background::flush::Flush,
-    engine::Engine,
+    state::tree::{Layer, Tree, View},
     waiting::{
         signal::{PATIENCE, Signal},
         sync::{LockExt, wait_for},
     },
 };
 
-/// Ranges for each worker: one that comes late still finds some.
-const RANGES_PER_WORKER: usize = 2;
+/// How a memtable is written.
+pub(crate) struct Flush {
+    /// Its tree.
+    pub tree: Arc<Tree>,
+    pub view: Arc<View>,
+    pub layer: Arc<Layer>,
+    /// The tree has no older data.
+    pub is_first: bool,
+    pub snapshots: Vec<SeqNo>,
+    /// Tables end before these keys, which ascend.
+    pub cuts: Vec<Box<[u8]>>,
+    /// Tables end at this size.
+    pub cut_bytes: u64,
+}
 
 /// A flush, and how far it has got.
 pub(crate) struct SharedFlush {
@@ -54,6 +64,9 @@ struct Progress {
     failed: Option<Error>,
 }
 
+/// Keys from one to before another; without one, from the first or to the last.
+pub(crate) type KeyRange<'a> = (Option<&'a [u8]>, Option<&'a [u8]>);
+
 /// A range that one thread writes. It ends when this is dropped, also by a panic: the flush must not wait forever.
 pub(crate) struct TakenRange {
     shared: Arc<SharedFlush>,
@@ -61,7 +74,7 @@ pub(crate) struct TakenRange {
 }
 
 impl SharedFlush {
-    fn new(flush: Flush, bounds: Vec<Box<[u8]>>) -> Arc<Self> {
+    pub fn new(flush: Flush, bounds: Vec<Box<[u8]>>) -> Arc<Self> {
         Arc::new(Self { flush, bounds, progress: Mutex::default(), changed: Condvar::new() })
     }
 
@@ -85,7 +98,7 @@ impl SharedFlush {
 
     /// Waits until nobody writes. Every writer ends, also when the database fails or is closed: it asks while it
     /// writes.
-    fn wait(&self, signal: &Signal, since: Duration) {
+    pub fn wait(&self, signal: &Signal, since: Duration) {
         let mut progress = self.progress.hold();
         let mut waiting = None;
         while progress.writing > 0 && !planted!("leave_ranges_behind") {
@@ -95,14 +108,17 @@ impl SharedFlush {
         }
     }
 
-    /// What all ranges have become, in key order.
-    fn outcome(&self, engine: &Engine) -> Result<Output> {
+    /// What all ranges have become, in key order. After an error in one, the others are given up.
+    ///
+    /// # Errors
+    /// That of a range.
+    pub fn outcome(&self, give_up: impl Fn(&Flush, &Output)) -> Result<Output> {
         let mut progress = self.progress.hold();
         let written = std::mem::take(&mut progress.written).into_values();
         match progress.failed.take() {
             None => Ok(joined(written)),
             Some(error) => {
-                written.for_each(|output| engine.give_up_flush(&self.flush, &output));
+                written.for_each(|output| give_up(&self.flush, &output));
                 Err(error)
             }
         }
@@ -115,11 +131,11 @@ impl TakenRange {
         self.shared.flush.tree.keyspace
     }
 
-    /// Writes it. The thread that flushes learns of an error.
-    pub fn write(&self, engine: &Engine) {
+    /// Writes it by `write`. The thread that flushes learns of an error.
+    pub fn write(&self, write: impl FnOnce(&Flush, KeyRange<'_>) -> Result<Output>) {
         let bounds = &self.shared.bounds;
         let start = self.at.checked_sub(1).map(|before| &*bounds[before]);
-        let outcome = engine.write_range(&self.shared.flush, (start, bounds.get(self.at).map(|end| &**end)));
+        let outcome = write(&self.shared.flush, (start, bounds.get(self.at).map(|end| &**end)));
         let mut progress = self.shared.progress.hold();
         match outcome {
             Ok(output) => drop(progress.written.insert(self.at, output)),
@@ -141,57 +157,8 @@ impl Drop for TakenRange {
     }
 }
 
-/// A flush that workers find. They no longer do once this is dropped.
-struct Shown<'a> {
-    engine: &'a Engine,
-    keyspace: KeyspaceId,
-}
-
-impl Drop for Shown<'_> {
-    fn drop(&mut self) {
-        self.engine.work.take(|state| drop(state.shared.remove(&self.keyspace)));
-    }
-}
-
-impl Engine {
-    /// Writes a memtable, with the help of idle workers if there are any.
-    ///
-    /// # Errors
-    /// Those of any range. Nothing is left then.
-    pub fn write_memtable(&self, flush: Flush) -> Result<Output> {
-        let bounds = match self.options.workers {
-            Workers::Threads(threads) if !self.room.is_short() => {
-                bounds(&flush.cuts, threads.max(2) as usize * RANGES_PER_WORKER)
-            }
-            // One after the other, so that the same calls write the same files; and where room is short, so that no
-            // more is on disk at once than need be.
-            _ => Vec::new(),
-        };
-        if bounds.is_empty() {
-            return self.write_range(&flush, (None, None));
-        }
-        let keyspace = flush.tree.keyspace;
-        let shared = SharedFlush::new(flush, bounds);
-        // Notifies: idle workers may help.
-        self.work.change(keyspace, |state| drop(state.shared.insert(keyspace, Arc::clone(&shared))));
-        let shown = Shown { engine: self, keyspace };
-        while let Some(range) = shared.take() {
-            range.write(self);
-        }
-        drop(shown);
-        shared.wait(&self.signal, self.env.clock.now());
-        shared.outcome(self)
-    }
-
-    /// Writes a range for the thread that flushes.
-    pub fn help_flush(&self, range: &TakenRange) {
-        self.counters.flush_ranges_helped.fetch_add(1, Relaxed);
-        range.write(self);
-    }
-}
-
 /// The keys at which to cut a flush into at most `most` ranges with about equally many `cuts`, which ascend.
-fn bounds(cuts: &[Box<[u8]>], most: usize) -> Vec<Box<[u8]>> {
+pub(crate) fn bounds(cuts: &[Box<[u8]>], most: usize) -> Vec<Box<[u8]>> {
     let tables = cuts.len() + 1;
     let ranges = most.min(tables).max(1);
     (1..ranges).map(|range| cuts[range * tables / ranges - 1].clone()).collect()

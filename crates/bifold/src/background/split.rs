@@ -35,6 +35,6 @@ impl Engine {
             return Ok(());
         }
         let change = LevelEdit { keyspace: tree.keyspace, boundaries, ..LevelEdit::default() };
-        self.install(tree, change, ValueEdit::default(), None).map(drop)
+        self.state.install(tree, change, ValueEdit::default(), None).map(drop)
     }
 }

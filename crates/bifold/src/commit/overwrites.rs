@@ -20,7 +20,7 @@ use bifold_format::{filter::key_hash, pointer};
 use bifold_index::lookup::{Lookup, LookupCounters};
 
 use crate::{
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     state::tree::Tree,
 };
 
@@ -143,7 +143,7 @@ mod tests {
     use bifold_io::{Env, memory::MemoryFs};
 
     use super::*;
-    use crate::{Db, KeyspaceOptions, Options, Placement, api::options::Values};
+    use crate::{Db, KeyspaceOptions, Options, PlacementKind, api::options::Values};
 
     #[test]
     fn samples_stand_for_all_records_whatever_the_lengths_and_the_order() {
@@ -163,7 +163,7 @@ mod tests {
 
     fn open(fs: &MemoryFs) -> Db {
         let values = Values { space_target: 100.0, ..Values::default() };
-        let keyspace = KeyspaceOptions { placement: Placement::NovKv, values, ..KeyspaceOptions::default() };
+        let keyspace = KeyspaceOptions { placement: PlacementKind::NovKv, values, ..KeyspaceOptions::default() };
         let env = Env { fs: std::sync::Arc::new(fs.clone()), ..Env::system() };
         let options = Options { workers: crate::Workers::Caller, keyspace, ..Options::default() };
         Db::open_in(env, "/db", options).unwrap()
@@ -172,7 +172,7 @@ mod tests {
     /// The stale estimate, in values of 1000 bytes.
     fn stale(db: &Db) -> u64 {
         let tree = db.default_keyspace().tree();
-        tree.placement().stale_bytes(&db.engine().pressure(tree)) / 1040
+        tree.placement().stale_bytes(&db.engine().space.pressure(tree)) / 1040
     }
 
     fn near(found: u64, expected: u64) {

@@ -18,7 +18,9 @@
 //! waiting by cause.
 
 pub(crate) mod flushes;
-mod rates;
+mod freeing;
+pub(crate) mod rates;
+mod slowed;
 
 use std::{
     collections::BTreeMap,
@@ -29,48 +31,32 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{KeyspaceId, Result};
+use bifold_contract::KeyspaceId;
 use bifold_io::{Clock, rate::RateBudget};
 
 use crate::{
-    api::stats::StallCause,
-    background::places::Places,
-    commit::{memory::MEMTABLES_MAX, write::Op},
-    engine::Engine,
-    state::tree::Tree,
+    api::stats::counters::Counters,
+    background::{places::Places, space::Space, work::Work},
+    commit::op::Op,
+    state::{tree::Tree, trees::Trees},
     waiting::sync::LockExt,
 };
 
 use self::{
     flushes::{FlushBegun, Flushes},
-    rates::{DEBT_FREE, RATE_MIN, SPACE_FULL, memtable_rate, next_rate, space_rate},
+    freeing::{FREE_RATE_ASSUMED, Freeing, GcTime},
+    rates::{DEBT_FREE, next_rate},
 };
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// A few moves at a time fit into the last memtable while it is filled less than this.
-const FILL_MOVES: f64 = 0.95;
+/// Workers look for garbage each time commits have written this share of a keyspace's separated values.
+const LOOK_SHARE: u64 = 64;
 
-/// The bytes a second that GC is assumed to free before the first measurement: about what it frees with values of
-/// 1000 bytes, rewrites included, on two cores.
-const FREE_RATE_ASSUMED: u64 = 96 << 20;
+/// The share where space is so tight that writers are slowed.
+const TIGHT_SHARE: u64 = 512;
 
-/// The first GC runs outweigh the assumption once they have taken this many seconds.
-const ASSUMED_SECONDS: f64 = 0.25;
-
-/// What GC has freed is forgotten over this many seconds of GC.
-const FREEING_SECONDS: f64 = 2.0;
-
-/// The shortest sleep worth its system call.
-const SLEEP_MIN: Duration = Duration::from_micros(100);
-
-/// The longest single sleep; the rest of the delay is left to the next commit.
-const SLEEP_MAX: Duration = Duration::from_millis(5);
-
-/// If tables alone exceed the target, writers are slowed this much later.
-const UNREACHABLE_LEEWAY: f64 = 0.03;
-
-/// The longest that one commit waits for its share of the trickle.
-const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
+/// Workers look at most once per this many bytes.
+const LOOK_BYTES_MIN: u64 = 64 << 10;
 
 /// The pace of one database.
 pub(crate) struct Pace {
@@ -99,6 +85,20 @@ pub(crate) struct Pace {
     free_rate: AtomicU64,
     /// What compactions may write.
     pub budget: RateBudget,
+    memtable_bytes: u64,
+    clock: Arc<dyn Clock>,
+    counters: Arc<Counters>,
+    trees: Arc<Trees>,
+    work: Arc<Work>,
+    space: Arc<Space>,
+}
+
+/// What the pace follows from, besides time.
+pub(crate) struct PacedBy<'a> {
+    pub counters: &'a Arc<Counters>,
+    pub trees: &'a Arc<Trees>,
+    pub work: &'a Arc<Work>,
+    pub space: &'a Arc<Space>,
 }
 
 /// How far background work is behind in one keyspace.
@@ -124,52 +124,14 @@ struct Feedback {
     ingest_rate: f64,
 }
 
-/// What GC recently freed, and how long that took.
-#[derive(Clone, Copy, Debug)]
-struct Freeing {
-    bytes: f64,
-    seconds: f64,
-}
-
-/// The number of GC runs now, and since when their time has not been counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct GcTime {
-    running: u32,
-    since: Duration,
-}
-
-impl GcTime {
-    fn begin(self, now: Duration) -> Self {
-        Self { running: self.running + 1, since: if self.running == 0 { now } else { self.since } }
-    }
-
-    /// Also returns the time to be counted: that of concurrent runs only once.
-    fn end(self, now: Duration) -> (Self, Duration) {
-        (Self { running: self.running - 1, since: now }, now.saturating_sub(self.since))
-    }
-}
-
-impl Default for Freeing {
-    fn default() -> Self {
-        Self { bytes: FREE_RATE_ASSUMED as f64 * ASSUMED_SECONDS, seconds: ASSUMED_SECONDS }
-    }
-}
-
-impl Freeing {
-    /// The state after one more run. Pure.
-    fn and(self, bytes: f64, seconds: f64) -> Self {
-        let kept = (-seconds / FREEING_SECONDS).exp();
-        Self { bytes: self.bytes * kept + bytes, seconds: self.seconds * kept + seconds }
-    }
-
-    fn rate(self) -> f64 {
-        (self.bytes / self.seconds).max(RATE_MIN)
-    }
-}
-
 impl Pace {
     /// A pace that allows everything at first.
-    pub fn new(memtable_bytes: u64, background_bytes_per_second: Option<u64>, clock: &Arc<dyn Clock>) -> Self {
+    pub fn new(
+        memtable_bytes: u64,
+        background_bytes_per_second: Option<u64>,
+        clock: &Arc<dyn Clock>,
+        by: &PacedBy<'_>,
+    ) -> Self {
         let budget = RateBudget::new(Arc::clone(clock), background_bytes_per_second);
         Self {
             sealed_max: AtomicU64::new(0),
@@ -186,6 +148,12 @@ impl Pace {
             gc: Mutex::default(),
             free_rate: AtomicU64::new(FREE_RATE_ASSUMED),
             budget,
+            memtable_bytes,
+            clock: Arc::clone(clock),
+            counters: Arc::clone(by.counters),
+            trees: Arc::clone(by.trees),
+            work: Arc::clone(by.work),
+            space: Arc::clone(by.space),
         }
     }
 
@@ -250,7 +218,7 @@ impl Pace {
     }
 
     /// The feedback on debt. `bytes`: all bytes committed so far.
-    fn steer(&self, debt: f64, bytes: u64, now: Duration) {
+    fn steer_by(&self, debt: f64, bytes: u64, now: Duration) {
         let mut feedback = self.feedback.hold();
         let elapsed = now.saturating_sub(feedback.last_time).as_secs_f64();
         if elapsed > 0.05 {
@@ -262,162 +230,57 @@ impl Pace {
         feedback.last_debt = debt;
         self.debt_rate.store(rate as u64, Relaxed);
     }
-}
-
-/// The noted fullness of the fullest keyspace that these operations write to.
-fn fullest(ops: &[Op<'_>]) -> f64 {
-    let fullest = ops.iter().map(|op| op.tree.looks.fullness.load(Relaxed)).max();
-    fullest.unwrap_or(0) as f64 / 1000.0
-}
-
-impl Engine {
-    /// Makes the caller wait as long as the pace asks for a commit of `bytes`; `in_memtable` of them go to memtables.
-    ///
-    /// # Errors
-    /// The failure that poisoned the database while waiting.
-    pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<()> {
-        if self.works_in_caller() {
-            return Ok(());
-        }
-        let sealed = self.sealed_noted();
-        let debt_rate = self.pace.debt_rate.load(Relaxed);
-        let fullness = if self.is_space_tight() { fullest(ops) } else { 0.0 };
-        let space_rate = space_rate(fullness, self.pace.free_rate.load(Relaxed) as f64);
-        if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
-            return Ok(());
-        }
-        let fill = self.fill(ops.iter().map(|op| op.tree));
-        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
-            self.wait_for_flush("a commit")?;
-        }
-        let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
-        let by_memtables = memtable_rate(sealed as f64 + fill)
-            .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
-        let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
-        // Capped by the longest wait: other writers would pay the rest of a large value's delay.
-        let by_space = space_rate.map_or(0.0, |rate| (bytes as f64 / rate).min(TRICKLE_WAIT_MAX.as_secs_f64()));
-        let costs = [
-            (by_memtables, StallCause::Memtables),
-            (by_debt, StallCause::CompactionDebt),
-            (by_space, StallCause::Space),
-        ];
-        if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
-        {
-            let is_full = || cause == StallCause::Space && fullest(ops) >= SPACE_FULL;
-            self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a GC run wait before its next moves while every memtable is full.
-    ///
-    /// # Errors
-    /// As [`Engine::pace`].
-    pub fn pace_moves(&self, tree: &Arc<Tree>) -> Result<()> {
-        let sealed = self.sealed_noted() as usize;
-        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.fill([tree].into_iter()) >= FILL_MOVES {
-            self.wait_for_flush("a GC run")?;
-        }
-        Ok(())
-    }
-
-    /// Adds `cost` to the delay that writers owe, and sleeps when that is long enough: for a while only, or, while
-    /// space `is_full`, until it is paid.
-    fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
-        let now = self.env.clock.now();
-        let now_ns = nanos(now);
-        let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
-        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
-        let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
-        if owed < SLEEP_MIN {
-            return Ok(());
-        }
-        self.env.clock.sleep(owed.min(SLEEP_MAX));
-        if is_full() {
-            self.wait_while_full(now + owed.min(TRICKLE_WAIT_MAX), is_full)?;
-        }
-        self.counters.stalled(cause, self.env.clock.now().saturating_sub(now));
-        Ok(())
-    }
-
-    /// Waits until `end`, but only while space is full. It does not wait for work to end, which could take long.
-    fn wait_while_full(&self, end: Duration, is_full: impl Fn() -> bool) -> Result<()> {
-        while is_full() {
-            let now = self.env.clock.now();
-            if now >= end {
-                return Ok(());
-            }
-            self.health.open()?;
-            self.env.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
-            if self.pace.is_stale.load(Acquire) {
-                drop(self.refresh_pace());
-            }
-        }
-        // The remaining delay was for a trickle that is no longer needed.
-        self.pace.free_at_ns.fetch_min(nanos(self.env.clock.now()), Relaxed);
-        Ok(())
-    }
 
     /// Whether space slows writers.
     pub fn is_space_tight(&self) -> bool {
-        self.pace.is_tight.load(Relaxed)
-    }
-
-    /// Every memtable is full: waits until one is written.
-    fn wait_for_flush(&self, who: &'static str) -> Result<()> {
-        let begin = self.env.clock.now();
-        // Reads the trees themselves, not the notes.
-        let room = || self.sealed_most() < MEMTABLES_MAX - 1;
-        self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;
-        self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
-        Ok(())
+        self.is_tight.load(Relaxed)
     }
 
     /// How full the fullest active memtable of these trees is, 0 to 1.
     fn fill<'a>(&self, trees: impl Iterator<Item = &'a Arc<Tree>>) -> f64 {
         let fullest = trees.map(|tree| tree.view().active.memtable.bytes()).max().unwrap_or(0);
-        (fullest as f64 / self.plan.memtable as f64).min(1.0)
+        (fullest as f64 / self.memtable_bytes as f64).min(1.0)
     }
 
     /// Updates how far background work is behind in all keyspaces, and steers by it.
-    pub fn update_pace(&self) {
-        self.pace.stale.hold().add_all();
+    pub fn update(&self) {
+        self.stale.hold().add_all();
         self.steer(&[]);
     }
 
     /// The same for these keyspaces: called when a job of one has ended and when there is one more.
-    pub fn update_pace_of(&self, keyspaces: &[KeyspaceId]) {
+    pub fn update_of(&self, keyspaces: &[KeyspaceId]) {
         self.steer(keyspaces);
     }
 
     fn steer(&self, keyspaces: &[KeyspaceId]) {
-        self.pace.stale.hold().add(keyspaces.iter().copied());
-        let behind = self.refresh_pace();
+        self.stale.hold().add(keyspaces.iter().copied());
+        let behind = self.refresh();
         let debt = behind.values().map(|of| of.debt).fold(0.0, f64::max);
-        self.pace.steer(debt, self.counters.user_bytes_written(), self.env.clock.now());
+        self.steer_by(debt, self.counters.user_bytes_written(), self.clock.now());
     }
 
     /// Updates how full the value files of a keyspace are, as a share of their space target.
     pub fn update_fullness_of(&self, keyspace: KeyspaceId) {
-        self.pace.forget(&[keyspace]);
-        drop(self.refresh_pace());
+        self.forget(&[keyspace]);
+        drop(self.refresh());
     }
 
     /// Largest number of sealed memtables of any tree at the last change.
     fn sealed_noted(&self) -> u64 {
-        if self.pace.is_stale.load(Acquire) {
-            drop(self.refresh_pace());
+        if self.is_stale.load(Acquire) {
+            drop(self.refresh());
         }
-        self.pace.sealed_max.load(Relaxed)
+        self.sealed_max.load(Relaxed)
     }
 
     /// Updates the notes on the trees that have changed, and on no other.
-    fn refresh_pace(&self) -> MutexGuard<'_, BTreeMap<KeyspaceId, Behind>> {
+    fn refresh(&self) -> MutexGuard<'_, BTreeMap<KeyspaceId, Behind>> {
         // Under the lock, so that the last note comes from the last look.
-        let mut behind = self.pace.behind.hold();
+        let mut behind = self.behind.hold();
         // Cleared first: a change during this update causes one more.
-        self.pace.is_stale.swap(false, AcqRel);
-        let stale = self.pace.stale.hold().take();
+        self.is_stale.swap(false, AcqRel);
+        let stale = self.stale.hold().take();
         match &stale {
             Places::All => behind.clear(),
             Places::In(some) => behind.retain(|keyspace, _| !some.contains(keyspace)),
@@ -429,12 +292,12 @@ impl Engine {
                 behind.insert(tree.keyspace, of_tree);
             }
         }
-        self.pace.show(&behind);
+        self.show(&behind);
         behind
     }
 
     fn behind(&self, tree: &Tree) -> Behind {
-        let fullness = if tree.separates { self.fullness(tree) } else { 0.0 };
+        let fullness = if tree.separates { self.space.fullness(tree) } else { 0.0 };
         Behind { sealed: tree.view().sealed.len(), debt: tree.debt(), fullness }
     }
 
@@ -443,34 +306,25 @@ impl Engine {
         self.trees.all().iter().map(|p| p.view().sealed.len()).max().unwrap_or(0)
     }
 
-    /// Whether there is no room for the copies of a GC run before the files that others drained are deleted.
-    pub fn is_full(&self, tree: &Tree) -> bool {
-        self.space_taken(tree) >= SPACE_FULL
-    }
-
-    /// The space of a tree's value files, as a share of what they may take.
-    fn space_taken(&self, tree: &Tree) -> f64 {
-        let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
-        space.live_bytes = space.live_bytes.saturating_sub(tree.placement().stale_bytes(&pressure));
-        let fullness = pressure.fullness(&space);
-        if pressure.is_reachable(&space) {
-            return fullness;
+    /// Wakes the workers when commits have written so much of a keyspace's values that GC may be due, and updates how
+    /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock.
+    pub fn note_values(&self, ops: &[Op<'_>]) {
+        let mut due = Vec::new();
+        for op in ops.iter().filter(|op| op.tree.routes) {
+            let (looks, bytes) = (&op.tree.looks, op.bytes());
+            let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
+            if written >= looks.due_at.load(Relaxed) {
+                let space = op.tree.placement().space().total_bytes;
+                let share = if self.is_space_tight() { TIGHT_SHARE } else { LOOK_SHARE };
+                looks.due_at.store(written + (space / share).max(LOOK_BYTES_MIN), Relaxed);
+                self.update_fullness_of(op.tree.keyspace);
+                due.push(op.tree.keyspace);
+            }
         }
-        // A trickle only helps to hold a target that is reachable. Each further hundredth is harder to free here:
-        // nearly everything is live.
-        (fullness - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.01)
+        if !due.is_empty() {
+            self.work.look_at(&due);
+        }
     }
-
-    /// The same if it slows writers; else 0.
-    fn fullness(&self, tree: &Tree) -> f64 {
-        let fullness = self.space_taken(tree);
-        // While there is no garbage to free, slower writers would only take longer to produce some.
-        if space_rate(fullness, 1.0).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

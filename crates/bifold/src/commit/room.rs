@@ -34,7 +34,7 @@ use bifold_format::names;
 use bifold_io::{Dir, clock::Clock, fs::APPEND_SLOT_BYTES};
 
 use crate::{
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     state::{tree::Tree, trees::Trees},
     waiting::{signal::Signal, sync::LockExt},
 };

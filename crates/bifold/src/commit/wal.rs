@@ -40,13 +40,20 @@ const PENDING_BYTES_MAX: usize = 256 << 10;
 /// A buffer that one huge commit has grown beyond this is freed.
 const BUFFER_BYTES_KEPT: usize = 4 << 20;
 
+/// This many closed logs may be open that no sync has covered, or this share of the files that may be open if that is
+/// less. Beyond, the commit that has closed one more syncs them all.
+const CLOSED_MAX: usize = 16;
+const CLOSED_SHARE: usize = 4;
+
 /// The log being written. The commit lock of the engine is around it.
 pub(crate) struct Wal {
     dir: Dir,
     /// `None` when the database is open read-only.
     current: Option<OpenLog>,
-    /// Logs closed but not known to be synced, oldest first.
+    /// Logs closed but not known to be synced, oldest first. They stay open for the sync.
     unsynced: Vec<OpenLog>,
+    /// No more of these should stay open.
+    closed_max: usize,
     /// Logs that exist, oldest first, the current one last.
     files: Vec<LogFile>,
     pending: Vec<u8>,
@@ -100,6 +107,7 @@ impl Wal {
             dir: dir.clone(),
             current: None,
             unsynced: Vec::new(),
+            closed_max: (dir.open_files().max / CLOSED_SHARE).clamp(1, CLOSED_MAX),
             files: Vec::new(),
             pending: Vec::new(),
             next_seqno,
@@ -208,9 +216,17 @@ impl Wal {
         }
         self.files.push(LogFile { id, bytes: 0, first: self.next_seqno });
         self.unsynced.push(closed);
+        if self.has_many_closed() && planted!("close_unsynced_logs") {
+            self.unsynced.remove(0);
+        }
         self.synced_bytes = 0;
         self.new_in_dir = true;
         Ok(())
+    }
+
+    /// Whether so many closed logs are open that whoever has closed one should sync them, without the commit lock.
+    pub fn has_many_closed(&self) -> bool {
+        self.unsynced.len() > self.closed_max
     }
 
     /// Bytes in the logs from `first` on.
@@ -344,6 +360,9 @@ pub(crate) fn sync_now(
     health.watch(wal.mark_durable(task.upto))?;
     Ok(task.upto)
 }
+
+#[cfg(test)]
+mod closed_tests;
 
 #[cfg(test)]
 mod tests {

@@ -15,13 +15,13 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key, planted};
+use bifold_contract::{Error, Result, SeqNo, planted};
 use bifold_format::pointer;
-use bifold_values::placement::WriteOp;
 
 use crate::{
     api::options::Durability,
     commit::{
+        op::{Act, Op, apply},
         overwrites::Sampled,
         wal::{self, Wal},
     },
@@ -30,92 +30,11 @@ use crate::{
     waiting::group_sync::SyncTarget,
 };
 
-/// One operation of a commit.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Op<'a> {
-    /// The tree it goes to.
-    pub tree: &'a Arc<Tree>,
-    /// The key, or the first key of a range.
-    pub key: &'a [u8],
-    /// What is done to it.
-    pub act: Act<'a>,
-}
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Act<'a> {
-    /// Sets the value.
-    Put(&'a [u8]),
-    /// Sets the value, a separated one, by its encoded pointer.
-    Pointer(&'a [u8]),
-    /// Deletes the key.
-    Delete,
-    /// Deletes all keys from the operation's key up to this one, exclusive; without one, to the end.
-    DeleteRange(Option<&'a [u8]>),
-}
-
 /// The approximate size of an encoded pointer.
 const POINTER_BYTES: usize = 12;
 
-/// Bytes that an operation may take in addition to its key and value: log header and memtable node.
-const OP_OVERHEAD_BYTES: u64 = 64;
-
 /// The largest commit, in bytes: what one log record can hold, with a margin.
 pub(crate) const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
-
-impl Op<'_> {
-    /// Checks the sizes of key and value.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`].
-    pub fn check(&self) -> Result<()> {
-        match self.act {
-            Act::Put(value) => {
-                key::check_key(self.key)?;
-                key::check_value(value)
-            }
-            Act::Pointer(_) | Act::Delete => key::check_key(self.key),
-            Act::DeleteRange(end) => [Some(self.key), end].into_iter().flatten().try_for_each(|bound| {
-                if bound.len() > key::MAX_KEY_LEN + 1 {
-                    return Err(Error::invalid(
-                        "range",
-                        format!("a bound of {} bytes is longer than any key", bound.len()),
-                    ));
-                }
-                Ok(())
-            }),
-        }
-    }
-
-    /// Bytes it adds.
-    pub fn bytes(&self) -> u64 {
-        let rest = match self.act {
-            Act::Put(payload) | Act::Pointer(payload) => payload.len(),
-            Act::Delete => 0,
-            Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
-        };
-        (self.key.len() + rest) as u64 + OP_OVERHEAD_BYTES
-    }
-
-    fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
-        let op = match self.act {
-            _ if !self.tree.routes => return Ok(None),
-            Act::Put(value) => WriteOp::Put { key: self.key, value },
-            Act::Delete => WriteOp::Delete { key: self.key },
-            Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
-            Act::Pointer(_) => return Ok(None),
-        };
-        self.tree.view().values.write(op, seqno)
-    }
-
-    /// Bytes it takes in a memtable.
-    pub fn memtable_bytes(&self) -> u64 {
-        match self.act {
-            Act::Put(value) if value.len() >= self.tree.separates_from() => self.key.len() as u64 + OP_OVERHEAD_BYTES,
-            _ => self.bytes(),
-        }
-    }
-}
 
 impl Engine {
     /// Commits `ops` atomically. The caller has checked them.
@@ -136,7 +55,7 @@ impl Engine {
         durability: Durability,
         condition: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
-        self.writable()?;
+        self.state.writable()?;
         if ops.is_empty() {
             return Ok(true);
         }
@@ -148,9 +67,9 @@ impl Engine {
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let begin = self.env.clock.now();
         self.pace(ops, bytes, in_memtable)?;
-        let last = {
+        let (last, has_many_logs) = {
             let mut wal = self.wal.hold();
-            self.writable()?;
+            self.state.writable()?;
             if !condition()? {
                 return Ok(false);
             }
@@ -161,11 +80,12 @@ impl Engine {
                 self.make_room(&mut wal, ops, in_memtable)?;
                 self.separate_log_and_apply(&mut wal, ops, durability)
             };
-            self.watch(self.guard("a commit", write))?
+            let last = self.watch(self.guard("a commit", write))?;
+            (last, wal.has_many_closed())
         };
-        self.note_values(ops);
+        self.pace.note_values(ops);
         self.counters.commit(ops);
-        if durability == Durability::Sync {
+        if durability == Durability::Sync || has_many_logs {
             self.sync_upto(last)?;
         }
         self.counters.put_latency.record(self.env.clock.now().saturating_sub(begin));
@@ -253,7 +173,7 @@ impl Engine {
         {
             full.push(oldest);
         }
-        if full.is_empty() { Ok(()) } else { self.seal(wal, &full) }
+        if full.is_empty() { Ok(()) } else { self.state.seal(wal, &full) }
     }
 
     /// Returns when everything up to `seqno` survives a power loss.
@@ -275,29 +195,13 @@ impl Engine {
     fn sync_as_far_as(&self, upto: SyncTarget) -> Result<()> {
         let early = planted!("sync_list_before_wait").then(|| self.trees.all().to_vec());
         let values = |wal: &Wal| match &early {
-            Some(early) => self.values_to_sync_of(early, wal),
-            None => self.values_to_sync(wal),
+            Some(early) => self.state.values_to_sync_of(early, wal),
+            None => self.state.values_to_sync(wal),
         };
         let sync = || self.guard("a sync", || wal::sync_now(&self.wal, values, &self.health));
         let since = self.env.clock.now();
         self.watch(self.group_sync.sync(upto, (&self.signal, since), || self.health.writable(), sync))
     }
-}
-
-/// Applies one operation, already in the log, to its memtable. Returns whether it is the memtable's first operation.
-pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
-    let view = op.tree.view();
-    let is_first = view.active.fed_by(log);
-    let mut memtable = view.active.memtable.writer();
-    match op.act {
-        Act::Put(value) => memtable.insert(&Entry::inline(op.key, seqno, value)),
-        Act::Pointer(payload) => memtable.insert(&Entry { key: op.key, seqno, kind: Kind::Pointer, payload }),
-        Act::Delete => memtable.insert(&Entry::delete(op.key, seqno)),
-        Act::DeleteRange(end) => {
-            memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });
-        }
-    }
-    is_first
 }
 
 #[cfg(test)]
@@ -319,7 +223,7 @@ mod tests {
         let options = Options { workers: Workers::Threads(2), log_bytes: 64 << 10, ..Options::default() };
         let engine = recover(env, Path::new("/db"), options).unwrap();
         let [idle, busy, other] =
-            ["idle", "busy", "other"].map(|name| engine.create_keyspace(name, &engine.options.keyspace).unwrap());
+            ["idle", "busy", "other"].map(|name| engine.state.create_keyspace(name, &engine.options.keyspace).unwrap());
         let put = |tree: &Arc<Tree>, n: u32| {
             let op = Op { tree, key: &n.to_be_bytes(), act: Act::Put(&[1; 1000]) };
             engine.commit(&[op], Durability::Buffered).unwrap();

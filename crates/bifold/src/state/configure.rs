@@ -27,10 +27,10 @@ impl Engine {
     /// I/O errors, and every reason to refuse writes. Nothing is changed then, unless the database is poisoned: after
     /// it is opened again, it has the old options or the new ones.
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
-        self.writable()?;
+        self.state.writable()?;
         options.check()?;
         {
-            let mut manifest = self.manifest.hold();
+            let mut manifest = self.state.manifest.hold();
             self.readable(tree)?;
             let stored = tree.options();
             can_become(&tree.name, &stored, options)?;
@@ -42,16 +42,16 @@ impl Engine {
             }
             let configured = KeyspaceEdit::Configured { id: tree.keyspace, options: options.record() };
             let mut edit = Edit { keyspaces: vec![configured], ..Edit::default() };
-            self.record(&mut manifest, &mut edit)?;
+            self.state.record(&mut manifest, &mut edit)?;
             self.put_in_force(tree, options);
         }
-        self.update_pace_of(&[tree.keyspace]);
+        self.pace.update_of(&[tree.keyspace]);
         self.run_due_work()
     }
 
     /// No worker chooses a compaction meanwhile: what it chooses belongs to the old options or to the new ones.
     fn put_in_force(&self, tree: &Tree, options: &KeyspaceOptions) {
-        let changing = self.changing([tree.keyspace]);
+        let changing = self.state.changing([tree.keyspace]);
         self.work.change(tree.keyspace, |_| tree.configure(options, &changing));
     }
 

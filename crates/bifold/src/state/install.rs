@@ -13,28 +13,103 @@
 //! released but not yet deleted; recovery deletes those too. Readers with an older view keep its files until they
 //! end.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 
 use bifold_contract::{
-    Edit, Error, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, TableMeta, ValueEdit, ValueFileMeta,
-    edit::TableAdded, planted,
+    Edit, Error, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, TableMeta, ValueEdit,
+    ValueFileMeta, planted,
 };
 use bifold_format::names;
-use bifold_index::{table::Table, version::Version};
+use bifold_index::{
+    table::{Table, TableContext},
+    version::Version,
+};
+use bifold_io::Dir;
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
 use crate::{
-    api::options::KeyspaceOptions,
-    commit::wal::Wal,
-    engine::Engine,
+    api::{
+        options::{Access, KeyspaceOptions},
+        placement::Registry,
+    },
+    background::work::Work,
+    commit::{pace::Pace, room::Room, wal::Wal},
     state::{
+        changing::Changing,
+        health::Health,
         manifest::ManifestFile,
         presets::{self, FoundFiles, OwnPlacements},
         tree::{Layer, Tree, Values, View},
+        trees::{self, Numbers, Trees, state_of},
     },
-    waiting::sync::LockExt,
+    waiting::sync::{FairLock, LockExt},
 };
 
-impl Engine {
+/// The state of a database: what its manifest records, and the trees that readers and writers see.
+pub(crate) struct State {
+    pub dir: Dir,
+    pub access: Access,
+    /// Placements of others.
+    pub placements: Registry,
+    /// The manifest; only the holder of its lock may install changes.
+    pub manifest: Mutex<ManifestFile>,
+    /// The logs that recovery has not finished with, if any.
+    pub replaying: Mutex<Option<LogFloor>>,
+    pub trees: Arc<Trees>,
+    pub numbers: Numbers,
+    pub visible: Arc<AtomicU64>,
+    pub wal: Arc<FairLock<Wal>>,
+    pub health: Arc<Health>,
+    pub room: Arc<Room>,
+    pub pace: Arc<Pace>,
+    pub work: Arc<Work>,
+    pub tables: Arc<TableContext>,
+    /// Memory that placements share.
+    pub value_memory: Memory,
+    /// Keyspaces with values that the next sync covers.
+    pub unsynced: Arc<Unsynced>,
+}
+
+impl State {
+    /// Whether writes are taken.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Closed`], [`Error::Poisoned`].
+    pub fn writable(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            self.health.open()?;
+            return Err(Error::ReadOnly);
+        }
+        self.health.writable()
+    }
+
+    /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
+    /// waiting threads.
+    pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
+        Changing::of(&self.pace, &self.work, keyspaces)
+    }
+
+    /// The values that the next sync covers: those of keyspaces that have noted something new. Called under the
+    /// commit lock, so that each commit in the log of that sync has its values in one of them.
+    pub fn values_to_sync(&self, commit_lock: &Wal) -> Vec<Arc<Values>> {
+        self.values_to_sync_of(&self.trees.steady(commit_lock), commit_lock)
+    }
+
+    /// The same, for `trees`, which are all trees.
+    pub fn values_to_sync_of(&self, trees: &[Arc<Tree>], _commit_lock: &Wal) -> Vec<Arc<Values>> {
+        // A keyspace that is not among them was dropped: a new one notes nothing before it is in the list.
+        let find = |keyspace| trees::find(trees, keyspace);
+        self.unsynced.take().into_iter().filter_map(find).map(|tree| tree.placement()).collect()
+    }
+
+    /// The last sequence number that reads may see.
+    fn visible(&self) -> SeqNo {
+        self.visible.load(Ordering::Acquire)
+    }
+
     /// Installs the result of a flush or compaction of `tree`. `written` is the memtable that the new tables replace,
     /// if any. Returns how many bytes of value files were removed with it.
     ///
@@ -139,7 +214,7 @@ impl Engine {
     /// Adds to `edit` what it must name. Returns which of its removed files no manifest has ever recorded.
     fn announce(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
         self.health.well()?;
-        self.watch(self.add_new_values(edit))
+        self.health.watch(self.add_new_values(edit))
     }
 
     /// Makes `edit` durable, without the removal of the `unnamed` files. After a failure nobody knows whether it is
@@ -147,7 +222,7 @@ impl Engine {
     fn append(&self, manifest: &mut ManifestFile, edit: &mut Edit, unnamed: &[FileId]) -> Result<()> {
         let removed = edit.values.removed.clone();
         edit.values.removed.retain(|id| !unnamed.contains(id));
-        self.watch(manifest.append(edit))?;
+        self.health.watch(manifest.append(edit))?;
         self.room.note_manifest(manifest.snapshot_bytes());
         edit.values.removed = removed;
         Ok(())
@@ -196,14 +271,25 @@ impl Engine {
         Ok(())
     }
 
+    /// The same, if values are separated anywhere.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn record_value_lengths(&self) -> Result<()> {
+        match self.trees.all().iter().any(|p| p.separates) {
+            true => self.list_lengths(&mut self.manifest.hold()),
+            false => Ok(()),
+        }
+    }
+
     /// Rewrites a manifest that has become long.
     fn keep_short(&self, manifest: &mut ManifestFile, floor: LogFloor) -> Result<()> {
         if !manifest.is_long(self.room.is_short()) {
             return Ok(());
         }
-        let mut state = self.state(floor);
-        self.watch(self.add_new_values(&mut state))?;
-        self.watch(manifest.rewrite(&state))
+        let mut state = self.as_edit(floor);
+        self.health.watch(self.add_new_values(&mut state))?;
+        self.health.watch(manifest.rewrite(&state))
     }
 
     /// Records that older logs are no longer needed, and deletes them.
@@ -232,7 +318,7 @@ impl Engine {
         let changing = self.changing(sealed.iter().copied());
         trees.iter().for_each(|tree| tree.seal(&changing));
         drop(changing);
-        self.update_pace_of(&sealed);
+        self.pace.update_of(&sealed);
         Ok(())
     }
 
@@ -250,11 +336,12 @@ impl Engine {
         // Ids are never reused: those of dropped keyspaces may still occur in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.numbers.take())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
+        let context = presets::value_home(&self.dir, id, &self.numbers, (&self.value_memory, &self.unsynced), true);
         let values = FoundFiles {
-            context: self.value_home(id),
+            context,
             listed: &ValueEdit::default(),
             present: &[],
-            own: OwnPlacements::Of(&self.options.placements),
+            own: OwnPlacements::Of(&self.placements),
         };
         let version = presets::empty_version(options, &self.tables);
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);
@@ -283,7 +370,7 @@ impl Engine {
         let Some(tree) = self.trees.named(name) else { return Ok(false) };
         let edit = Edit { keyspaces: vec![KeyspaceEdit::Dropped { id: tree.keyspace }], ..Edit::default() };
         self.health.well()?;
-        self.watch(manifest.append(&edit))?;
+        self.health.watch(manifest.append(&edit))?;
         tree.mark_dropped();
         let changing = self.changing([tree.keyspace]);
         let others = self.trees.steady(&*wal).iter().filter(|p| p.name != name).cloned().collect();
@@ -294,7 +381,7 @@ impl Engine {
             std::mem::forget(changing);
         } else {
             drop(changing);
-            self.update_pace_of(&[tree.keyspace]);
+            self.pace.update_of(&[tree.keyspace]);
         }
         old.version.tables().for_each(|table| table.mark_obsolete());
         old.values.drop_files();
@@ -310,7 +397,7 @@ impl Engine {
     }
 
     /// The whole state as one edit: what a new manifest begins with. The log of `floor` must be durable with its name.
-    pub fn state(&self, floor: LogFloor) -> Edit {
+    pub fn as_edit(&self, floor: LogFloor) -> Edit {
         state_of(&self.trees.all(), self.numbers.next(), self.visible(), floor)
     }
 
@@ -389,34 +476,4 @@ fn release(old: &Version, id: FileId, edit: &Edit) {
     if !moved && let Some(table) = old.tables().find(|t| t.meta().id == id) {
         table.mark_obsolete();
     }
-}
-
-/// The state of a database as one edit.
-pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, log_floor: LogFloor) -> Edit {
-    let mut edit = Edit {
-        next_file: Some(next_file),
-        last_seqno: Some(last_seqno),
-        log_floor: Some(log_floor),
-        ..Edit::default()
-    };
-    for tree in trees {
-        let options = tree.options().record();
-        edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
-        let values = tree.placement().recorded();
-        edit.values.added.extend(values.added);
-        edit.values.garbage.extend(values.garbage);
-        let view = tree.view();
-        edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno: tree.flushed() });
-        let shape = view.version.shape();
-        let added = shape
-            .tables()
-            .map(|(level, run, table)| TableAdded { level, run, table: Arc::clone(table) })
-            .collect::<Vec<_>>();
-        let boundaries = shape.boundaries.to_vec();
-        if !added.is_empty() || !boundaries.is_empty() {
-            let keyspace = tree.keyspace;
-            edit.levels.push(LevelEdit { keyspace, added, boundaries, ..LevelEdit::default() });
-        }
-    }
-    edit
 }

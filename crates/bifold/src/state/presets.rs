@@ -3,15 +3,20 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{CompactionPolicy, FileId, Result, ValueEdit};
+use bifold_contract::{CompactionPolicy, FileId, KeyspaceId, Result, ValueEdit};
 use bifold_format::filter::HASH_BITS;
 use bifold_index::{
     compaction::{leveled, tiered, two_layer},
     table::{TableContext, TableOptions},
     version::Version,
 };
+use bifold_io::Dir;
 use bifold_values::{
-    parts::value_files::{StoreContext, ValueFiles},
+    parts::{
+        budget::Memory,
+        unsynced::Unsynced,
+        value_files::{StoreContext, ValueFiles},
+    },
     placements::{
         Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, streams::Streams, unikv::UniKv,
         wisckey::WiscKey,
@@ -19,9 +24,12 @@ use bifold_values::{
     store::ValueStore,
 };
 
-use crate::api::{
-    options::{Compaction, HashIndex, KeyspaceOptions, Placement},
-    placement::Registry,
+use crate::{
+    api::{
+        options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
+        placement::Registry,
+    },
+    state::trees::Numbers,
 };
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there. It
@@ -33,18 +41,38 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
     let FoundFiles { context, listed, present, own } = found;
     let files = Arc::new(ValueFiles::open(context, listed, present)?);
     Ok(match options.placement {
-        Placement::Inline => ValueStore::new(files, Inline),
-        Placement::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
-        Placement::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
-        Placement::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
-        Placement::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
-        Placement::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
-        Placement::Streams => ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?),
-        Placement::Own(name) => match own {
+        PlacementKind::Inline => ValueStore::new(files, Inline),
+        PlacementKind::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
+        PlacementKind::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
+        PlacementKind::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
+        PlacementKind::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
+        PlacementKind::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
+        PlacementKind::Streams => ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?),
+        PlacementKind::Own(name) => match own {
             OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
         },
     })
+}
+
+/// The context of the value files of a keyspace.
+pub(crate) fn value_home(
+    dir: &Dir,
+    keyspace: KeyspaceId,
+    numbers: &Numbers,
+    (memory, unsynced): (&Memory, &Arc<Unsynced>),
+    writes: bool,
+) -> StoreContext {
+    let numbers = numbers.clone();
+    let new_file = Arc::new(move || numbers.take());
+    StoreContext {
+        dir: dir.clone(),
+        keyspace,
+        new_file,
+        writes,
+        memory: memory.clone(),
+        unsynced: Arc::clone(unsynced),
+    }
 }
 
 /// Where a placement finds its files.
@@ -99,7 +127,7 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
 /// need the rest.
 fn overwritten_share(options: &KeyspaceOptions) -> f64 {
     match options.placement {
-        Placement::UniKv => (options.values.space_target - 1.0) / 4.0,
+        PlacementKind::UniKv => (options.values.space_target - 1.0) / 4.0,
         _ => f64::INFINITY,
     }
 }

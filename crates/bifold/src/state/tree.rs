@@ -38,9 +38,11 @@ use crate::{
     api::options::KeyspaceOptions,
     background::left_out::LeftOut,
     commit::overwrites::Overwrites,
-    engine::Changing,
     read::window::Habits,
-    state::presets::{self, FoundFiles},
+    state::{
+        changing::Changing,
+        presets::{self, FoundFiles},
+    },
     waiting::sync::LockExt,
 };
 

@@ -6,13 +6,12 @@ use std::sync::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{FileId, KeyspaceId};
+use bifold_contract::{Edit, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, edit::TableAdded};
 
 use crate::{
     background::places::Places,
     commit::wal::Wal,
-    engine::Changing,
-    state::{manifest::ManifestFile, tree::Tree},
+    state::{changing::Changing, manifest::ManifestFile, tree::Tree},
 };
 
 /// All trees. Reading them takes no lock.
@@ -72,6 +71,36 @@ impl Trees {
 /// The tree of a keyspace in a list sorted by keyspace number.
 pub(crate) fn find(trees: &[Arc<Tree>], keyspace: KeyspaceId) -> Option<Arc<Tree>> {
     trees.binary_search_by_key(&keyspace, |tree| tree.keyspace).ok().map(|at| Arc::clone(&trees[at]))
+}
+
+/// The state of a database as one edit.
+pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, log_floor: LogFloor) -> Edit {
+    let mut edit = Edit {
+        next_file: Some(next_file),
+        last_seqno: Some(last_seqno),
+        log_floor: Some(log_floor),
+        ..Edit::default()
+    };
+    for tree in trees {
+        let options = tree.options().record();
+        edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
+        let values = tree.placement().recorded();
+        edit.values.added.extend(values.added);
+        edit.values.garbage.extend(values.garbage);
+        let view = tree.view();
+        edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno: tree.flushed() });
+        let shape = view.version.shape();
+        let added = shape
+            .tables()
+            .map(|(level, run, table)| TableAdded { level, run, table: Arc::clone(table) })
+            .collect::<Vec<_>>();
+        let boundaries = shape.boundaries.to_vec();
+        if !added.is_empty() || !boundaries.is_empty() {
+            let keyspace = tree.keyspace;
+            edit.levels.push(LevelEdit { keyspace, added, boundaries, ..LevelEdit::default() });
+        }
+    }
+    edit
 }
 
 /// The numbers of files, runs and keyspaces: one sequence for all.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use bifold::{
-    Access, Db, Env, Error, KeyspaceOptions, Options, Placement, Reads, Workers,
+    Access, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Reads, Workers,
     options::{DiffKv, HashKv, Values},
     verify,
 };
@@ -24,10 +24,9 @@ use bifold_io::{
 
 use crate::support::{TempDir, check_filled, entries, fill, tiny, tiny_db};
 
-const ALL: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
-fn options(placement: Placement) -> Options {
+fn options(placement: PlacementKind) -> Options {
     let values = Values {
         separate_from_bytes: 64,
         hashkv: HashKv { group_bytes: 8 << 10, groups_max: 16, ..HashKv::default() },
@@ -209,10 +208,10 @@ fn a_checkpoint_goes_to_another_device() {
     if device(Path::new("/dev/shm")).is_none_or(|shm| Some(shm) == device(&dir.join("."))) {
         return println!("skipped: /dev/shm is no other device than {}", dir.join(".").display());
     }
-    let db = Db::open_with(dir.join("db"), options(Placement::WiscKey)).unwrap();
+    let db = Db::open_with(dir.join("db"), options(PlacementKind::WiscKey)).unwrap();
     fill(db.default_keyspace(), 500, "across");
     let made = db.checkpoint(other.join("copy"));
-    let checked = made.and_then(|()| Db::open_with(other.join("copy"), options(Placement::WiscKey)));
+    let checked = made.and_then(|()| Db::open_with(other.join("copy"), options(PlacementKind::WiscKey)));
     let held = checked.map(|copy| entries(copy.iter()));
     fs::remove_dir_all(&other).unwrap();
     assert!(held.unwrap() == entries(db.iter()));
@@ -295,7 +294,7 @@ fn checkpoints_during_writes_reads_gc_and_keyspace_changes_are_whole() {
 }
 
 /// So few open files that those not in use are closed all the time.
-fn crowded(placement: Placement) -> Options {
+fn crowded(placement: PlacementKind) -> Options {
     Options {
         open_files_max: 8,
         reads: Reads::Called,

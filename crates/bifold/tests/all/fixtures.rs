@@ -17,7 +17,7 @@ use std::{
 };
 
 use bifold::{
-    Access, CachedValues, Compaction, Compression, Db, KeyspaceOptions, Options, Placement,
+    Access, CachedValues, Compaction, Compression, Db, KeyspaceOptions, Options, PlacementKind,
     options::{Cold, DiffKv, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
     verify,
 };
@@ -156,7 +156,7 @@ fn values_spelled_out() -> Values {
 fn inline_spelled_out(values: Values) -> KeyspaceOptions {
     KeyspaceOptions {
         values,
-        placement: Placement::Inline,
+        placement: PlacementKind::Inline,
         compression: Compression::None,
         table_bytes: 8 << 10,
         partition_bytes: None,

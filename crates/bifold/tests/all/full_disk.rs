@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use bifold::{Db, Env, Error, KeyspaceOptions, Options, Placement, Workers};
+use bifold::{Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers};
 use bifold_io::{
     FileSystem,
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
@@ -17,14 +17,14 @@ use bifold_io::{
 };
 
 const CAPACITY: u64 = 8 << 20;
-const PLACEMENTS: [Placement; 5] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
+const PLACEMENTS: [PlacementKind; 5] =
+    [PlacementKind::Inline, PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv, PlacementKind::DiffKv];
 
-fn open(fs: &MemoryFs, placement: Placement, workers: Workers) -> Result<Db, Error> {
+fn open(fs: &MemoryFs, placement: PlacementKind, workers: Workers) -> Result<Db, Error> {
     Db::open_in(env(fs), "/db", options(placement, workers))
 }
 
-fn options(placement: Placement, workers: Workers) -> Options {
+fn options(placement: PlacementKind, workers: Workers) -> Options {
     let mut options = Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, workers, ..Options::default() };
     options.keyspace = KeyspaceOptions { placement, table_bytes: 64 << 10, ..KeyspaceOptions::default() };
     (options.keyspace.values.file_bytes, options.keyspace.values.hashkv.group_bytes) = (64 << 10, 64 << 10);
@@ -108,12 +108,12 @@ fn a_disk_that_others_have_filled_to_the_last_byte_is_opened_with_what_the_reser
 #[test]
 fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied() {
     const ENTRIES: u32 = 700;
-    for placement in PLACEMENTS.into_iter().chain([Placement::UniKv]) {
+    for placement in PLACEMENTS.into_iter().chain([PlacementKind::UniKv]) {
         let fs = MemoryFs::new();
         fs.set_capacity(Some(CAPACITY));
         let mut options = options(placement, Workers::Caller);
         options.keyspace =
-            KeyspaceOptions { placement: Placement::Inline, ..options.keyspace }.with_placement(placement);
+            KeyspaceOptions { placement: PlacementKind::Inline, ..options.keyspace }.with_placement(placement);
         let open = || Db::open_in(env(&fs), "/db", options.clone()).unwrap();
         let db = open();
         (0..ENTRIES).for_each(|number| {
@@ -151,7 +151,7 @@ fn with_no_room_asked_for_puts_go_on_longer() {
 fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
     let prepared = MemoryFs::new();
     {
-        let db = open(&prepared, Placement::Inline, Workers::Caller).unwrap();
+        let db = open(&prepared, PlacementKind::Inline, Workers::Caller).unwrap();
         for _ in 0..2 {
             (0..60).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
             db.flush().unwrap();
@@ -162,7 +162,7 @@ fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
         let memory = prepared.fork();
         let faulty = FaultyFs::over_memory(memory.clone());
         let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-        let db = Db::open_in(environment, "/db", options(Placement::Inline, Workers::Caller)).unwrap();
+        let db = Db::open_in(environment, "/db", options(PlacementKind::Inline, Workers::Caller)).unwrap();
         let first = faulty.calls() + 1;
         at.into_iter().for_each(|at| {
             faulty.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Calls(20_000) });
@@ -178,13 +178,13 @@ fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
             let faulty = FaultyFs::over_memory(memory.clone());
             faulty.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Calls(20_000) });
             let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-            drop(Db::open_in(environment, "/db", options(Placement::Inline, Workers::Caller)));
+            drop(Db::open_in(environment, "/db", options(PlacementKind::Inline, Workers::Caller)));
             if faulty.calls() < at {
                 break;
             }
             let lost = memory.power_loss(Fate::DropUnsynced);
             lost.set_capacity(None);
-            check(&open(&lost, Placement::Inline, Workers::Caller).unwrap(), 0..60);
+            check(&open(&lost, PlacementKind::Inline, Workers::Caller).unwrap(), 0..60);
         }
     };
     let mut opened = 0;
@@ -192,7 +192,7 @@ fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
         let killed = compact(Some(at)).1;
         power_fails(&killed);
         killed.set_capacity(Some(killed.used_bytes()));
-        match open(&killed, Placement::Inline, Workers::Caller) {
+        match open(&killed, PlacementKind::Inline, Workers::Caller) {
             Ok(db) => {
                 check(&db, 0..60);
                 opened += 1;
@@ -202,7 +202,7 @@ fn a_full_disk_without_a_reserve_is_opened_with_what_no_manifest_needs() {
         for seed in 0..6 {
             let lost = killed.power_loss(if seed == 0 { Fate::DropUnsynced } else { Fate::Random(seed) });
             lost.set_capacity(None);
-            check(&open(&lost, Placement::Inline, Workers::Caller).unwrap(), 0..60);
+            check(&open(&lost, PlacementKind::Inline, Workers::Caller).unwrap(), 0..60);
         }
     }
     assert!(opened > 12, "{opened} were opened");
@@ -214,7 +214,7 @@ fn a_compaction_gives_back_what_it_has_replaced_before_it_ends() {
     let memory = MemoryFs::new();
     let faulty = FaultyFs::over_memory(memory.clone());
     let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-    let db = Db::open_in(environment, "/db", options(Placement::Inline, Workers::Caller)).unwrap();
+    let db = Db::open_in(environment, "/db", options(PlacementKind::Inline, Workers::Caller)).unwrap();
     for _ in 0..2 {
         (0..1000).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
         db.compact().unwrap();
@@ -237,7 +237,7 @@ fn a_compaction_gives_back_what_it_has_replaced_before_it_ends() {
 #[test]
 fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied_within_the_reserve() {
     // A smaller reserve than usual.
-    let options = Options { free_bytes_min: Some(768 << 10), ..options(Placement::Inline, Workers::Caller) };
+    let options = Options { free_bytes_min: Some(768 << 10), ..options(PlacementKind::Inline, Workers::Caller) };
     let reopen = |fs: &MemoryFs| Db::open_in(env(fs), "/db", options.clone()).unwrap();
     let fs = MemoryFs::new();
     fs.set_capacity(Some(4 * CAPACITY));

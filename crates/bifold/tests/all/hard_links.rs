@@ -3,17 +3,16 @@
 use std::{collections::BTreeMap, ffi::OsString, fs, os::unix::fs::MetadataExt, path::Path};
 
 use bifold::{
-    Db, Durability, Error, KeyspaceOptions, Options, Placement,
+    Db, Durability, Error, KeyspaceOptions, Options, PlacementKind,
     options::{DiffKv, Values},
     verify,
 };
 
 use crate::support::{TempDir, check_filled, entries, fill, tiny};
 
-const ALL: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
-fn options(placement: Placement) -> Options {
+fn options(placement: PlacementKind) -> Options {
     let values = Values {
         separate_from_bytes: 32,
         diffkv: DiffKv { large_bytes: 60, ..DiffKv::default() },
@@ -41,7 +40,7 @@ fn copy(from: &Path, to: &Path, links: impl Fn(&Path) -> bool) {
 }
 
 /// The files that a killed process has left, including staged appends and a torn log.
-fn killed(placement: Placement, dir: &TempDir) -> std::path::PathBuf {
+fn killed(placement: PlacementKind, dir: &TempDir) -> std::path::PathBuf {
     let (live, left) = (dir.join("live"), dir.join("db"));
     let db = Db::open_with(&live, options(placement)).unwrap();
     fill(db.default_keyspace(), 300, &"old ".repeat(20));
@@ -55,7 +54,7 @@ fn killed(placement: Placement, dir: &TempDir) -> std::path::PathBuf {
     left
 }
 
-fn work(dir: &Path, placement: Placement, round: &str) {
+fn work(dir: &Path, placement: PlacementKind, round: &str) {
     let db = Db::open_with(dir, options(placement)).unwrap();
     check_filled(db.default_keyspace(), 300, &"old ".repeat(20));
     fill(db.default_keyspace(), 300, &format!("{round}, ").repeat(10));

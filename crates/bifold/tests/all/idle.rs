@@ -6,13 +6,12 @@ use std::{
 };
 
 use bifold::{
-    Compaction, Db, Env, Options, Placement, Snapshot, Workers,
+    Compaction, Db, Env, Options, PlacementKind, Snapshot, Workers,
     options::{Leveled, TwoLayer},
 };
 use bifold_io::{clock::SystemClock, memory::MemoryFs, threads::SystemThreads};
 
-const PLACEMENTS: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 const KEYS: u32 = 1500;
 const VALUE_BYTES: u64 = 1000;
@@ -21,7 +20,7 @@ const VALUE_BYTES: u64 = 1000;
 const SLACK_BYTES: u64 = 256 << 10;
 
 /// Files so small that there are many of each kind, two workers, and the usual space target.
-fn options(placement: Placement) -> Options {
+fn options(placement: PlacementKind) -> Options {
     let mut options =
         Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, workers: Workers::Threads(2), ..Options::default() };
     options.keyspace.placement = placement;
@@ -30,7 +29,7 @@ fn options(placement: Placement) -> Options {
     options.keyspace.values.hashkv.group_bytes = 16 << 10;
     options.keyspace.values.hashkv.groups_max = 16;
     options.keyspace.compaction = match placement {
-        Placement::UniKv => Compaction::TwoLayer(TwoLayer { unsorted_bytes: 256 << 10, scan_merge_runs: 3 }),
+        PlacementKind::UniKv => Compaction::TwoLayer(TwoLayer { unsorted_bytes: 256 << 10, scan_merge_runs: 3 }),
         _ => Compaction::Leveled(Leveled {
             size_ratio: 4,
             levels: 5,
@@ -70,7 +69,7 @@ fn until_quiet(fs: &MemoryFs) {
 
 /// Fills a database, lets `work` change it under a snapshot, which it ends, and checks that no more stays than the
 /// space target allows for the `live` bytes.
-fn leaves_little(placement: Placement, what: &str, live: u64, work: impl FnOnce(&Db, Snapshot)) {
+fn leaves_little(placement: PlacementKind, what: &str, live: u64, work: impl FnOnce(&Db, Snapshot)) {
     let fs = MemoryFs::default();
     let env =
         Env { fs: Arc::new(fs.clone()), clock: Arc::new(SystemClock::default()), threads: Arc::new(SystemThreads) };
@@ -90,8 +89,8 @@ fn leaves_little(placement: Placement, what: &str, live: u64, work: impl FnOnce(
 /// `novkv` learns what is dead from what merges drop. What is overwritten in levels that no merge has reached stays
 /// unknown, however long nobody calls. It ends between 1.1 and 1.6 times what lives; what the snapshot held is three
 /// times as much.
-fn target(placement: Placement, db: &Db) -> f64 {
-    if placement == Placement::NovKv { 1.8 } else { db.options().keyspace.values.space_target }
+fn target(placement: PlacementKind, db: &Db) -> f64 {
+    if placement == PlacementKind::NovKv { 1.8 } else { db.options().keyspace.values.space_target }
 }
 
 const ALL_BYTES: u64 = KEYS as u64 * (VALUE_BYTES + 9);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bifold::{
-    Db, Env, Error, KeyspaceOptions, Options, Placement,
+    Db, Env, Error, KeyspaceOptions, Options, PlacementKind,
     options::{DiffKv, HashKv, Values},
     verify_in,
 };
@@ -16,14 +16,14 @@ use bifold_io::memory::{Fate, MemoryFs, OpKind};
 
 use crate::support::tiny;
 
-const SEPARATED_AT_COMMIT: [Placement; 4] =
-    [Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
+const SEPARATED_AT_COMMIT: [PlacementKind; 4] =
+    [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv, PlacementKind::DiffKv];
 
 const COMMITS: u32 = 60;
 const VALUE_BYTES: usize = 900;
 const DIR: &str = "/db";
 
-fn options(placement: Placement) -> Options {
+fn options(placement: PlacementKind) -> Options {
     let values = Values {
         separate_from_bytes: 64,
         file_bytes: 16 << 10,
@@ -39,7 +39,7 @@ fn env(fs: &MemoryFs) -> Env {
     Env { fs: Arc::new(fs.clone()), ..Env::system() }
 }
 
-fn open(fs: &MemoryFs, placement: Placement) -> Result<Db, Error> {
+fn open(fs: &MemoryFs, placement: PlacementKind) -> Result<Db, Error> {
     Db::open_in(env(fs), DIR, options(placement))
 }
 
@@ -53,10 +53,10 @@ fn key(number: u32) -> String {
 
 /// The files of a database that was killed in the middle of its work, with or without a sync at the end. Every commit
 /// has one large value, and one small one in another keyspace with inline values.
-fn killed(placement: Placement, synced: bool) -> MemoryFs {
+fn killed(placement: PlacementKind, synced: bool) -> MemoryFs {
     let fs = MemoryFs::new();
     let db = open(&fs, placement).unwrap();
-    let inline = KeyspaceOptions { placement: Placement::Inline, ..tiny().keyspace };
+    let inline = KeyspaceOptions { placement: PlacementKind::Inline, ..tiny().keyspace };
     let other = db.keyspace("other", inline).unwrap();
     for number in 0..COMMITS {
         let mut batch = db.batch();
@@ -136,7 +136,7 @@ fn one_flipped_bit_after_a_kill_costs_the_value_it_is_in_and_nothing_else() {
 /// Runs GC of everything: all but the damaged value is as before, and writes go on.
 fn gc_around_damage(db: &Db, path: &Path, what: &str) {
     // A log of `diffkv` in which nothing is known to be dead is not read.
-    let finds_it = db.default_keyspace().options().placement != Placement::DiffKv;
+    let finds_it = db.default_keyspace().options().placement != PlacementKind::DiffKv;
     match db.compact() {
         Ok(()) => assert!(!finds_it, "{what}: nothing was reported"),
         Err(error) => {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bifold::{
-    Compaction, Db, Env, Error, KeyspaceOptions, Options, Placement, Workers,
+    Compaction, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{Cold, DiffKv, HashKv, TwoLayer, Values},
     verify_in,
 };
@@ -36,15 +36,15 @@ fn placements() -> Vec<(&'static str, Options)> {
     let unikv = KeyspaceOptions {
         compaction: Compaction::TwoLayer(two_layer),
         partition_bytes: Some(1 << 20),
-        ..of(Placement::UniKv, values)
+        ..of(PlacementKind::UniKv, values)
     };
     let cold_log = Values { hashkv: HashKv { cold: Cold::Log, ..values.hashkv }, ..values };
     let keyspaces = [
-        ("wisckey", of(Placement::WiscKey, values)),
-        ("hashkv", of(Placement::HashKv, values)),
-        ("hashkv with a cold log", of(Placement::HashKv, cold_log)),
-        ("novkv", of(Placement::NovKv, values)),
-        ("diffkv", of(Placement::DiffKv, values)),
+        ("wisckey", of(PlacementKind::WiscKey, values)),
+        ("hashkv", of(PlacementKind::HashKv, values)),
+        ("hashkv with a cold log", of(PlacementKind::HashKv, cold_log)),
+        ("novkv", of(PlacementKind::NovKv, values)),
+        ("diffkv", of(PlacementKind::DiffKv, values)),
         ("unikv", unikv),
     ];
     keyspaces.map(|(name, keyspace)| (name, Options { keyspace, ..tiny() })).into()
@@ -162,7 +162,7 @@ fn damage_that_a_job_finds_costs_its_value_and_nothing_else() {
             let rest = space.values_bytes - space.left_out_bytes;
             assert!(rest < live * 8 / 5, "{what}: {rest} bytes of files for {live} live ones");
             // With `hashkv` that is the whole group: nobody can tell its garbage from live values.
-            let is_group = options.keyspace.placement == Placement::HashKv;
+            let is_group = options.keyspace.placement == PlacementKind::HashKv;
             assert!(space.left_out_bytes > 0 && (is_group || space.left_out_bytes < live / 8), "{what}: {space:?}");
             assert!(fs.read(&path).is_some(), "{what}: the file is deleted");
             db.close().unwrap();

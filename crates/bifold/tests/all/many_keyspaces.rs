@@ -6,12 +6,12 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold::{Db, Durability, Env, Options, Placement, Workers};
+use bifold::{Db, Durability, Env, Options, PlacementKind, Workers};
 use bifold_io::{clock::SystemClock, faulty::FaultyFs, memory::MemoryFs, threads::SystemThreads};
 
 fn options() -> Options {
     let mut options = Options { memory_limit: 8 << 20, workers: Workers::Caller, ..Options::default() };
-    options.keyspace.placement = Placement::WiscKey;
+    options.keyspace.placement = PlacementKind::WiscKey;
     options
 }
 

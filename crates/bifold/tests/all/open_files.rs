@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc, thread};
 
 use bifold::{
-    Db, Env, Keyspace, KeyspaceOptions, Options, Placement, Workers,
+    Db, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{DiffKv, HashKv, Values},
 };
 use bifold_io::{FileSystem, counting::CountingFs, disk::DiskFs, memory::MemoryFs};
@@ -12,11 +12,10 @@ use crate::support::{TempDir, entries, tiny};
 
 const OPEN_MAX: usize = 8;
 
-const PLACEMENTS: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// Tables and value files so small that there are hundreds.
-fn options(placement: Placement, workers: Workers) -> Options {
+fn options(placement: PlacementKind, workers: Workers) -> Options {
     let values = Values {
         separate_from_bytes: 64,
         file_bytes: 2 << 10,
@@ -57,7 +56,7 @@ fn check(keyspace: &Keyspace, count: usize, round: usize) {
 
 /// Writes twice, reads, and reopens. Returns by how many the open files exceeded the limit or the files being
 /// written.
-fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: Placement, count: usize) -> usize {
+fn use_few(inner: Arc<dyn FileSystem>, path: &Path, placement: PlacementKind, count: usize) -> usize {
     let fs = CountingFs::new(inner, OPEN_MAX);
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     for round in 0..2 {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bifold::{
-    Access, CachedValues, Compaction, Compression, Db, Env, Error, Keyspace, KeyspaceOptions, Options, Placement,
+    Access, CachedValues, Compaction, Compression, Db, Env, Error, Keyspace, KeyspaceOptions, Options, PlacementKind,
     Workers,
     options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
     verify, verify_in,
@@ -28,7 +28,7 @@ use crate::{
 /// What a keyspace must hold.
 type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn separated(placement: Placement) -> KeyspaceOptions {
+fn separated(placement: PlacementKind) -> KeyspaceOptions {
     let values = Values {
         separate_from_bytes: 64,
         file_bytes: 16 << 10,
@@ -184,7 +184,7 @@ fn each_placement_changes_its_knobs_while_it_is_written_to() {
 
 #[test]
 fn values_are_separated_from_the_length_in_force() {
-    for placement in PLACEMENTS.into_iter().filter(|p| !matches!(p, Placement::Inline | Placement::UniKv)) {
+    for placement in PLACEMENTS.into_iter().filter(|p| !matches!(p, PlacementKind::Inline | PlacementKind::UniKv)) {
         let dir = TempDir::new();
         let mut options = separated(placement);
         options.values.separate_from_bytes = u64::MAX;
@@ -216,7 +216,7 @@ fn values_are_separated_from_the_length_in_force() {
 
 #[test]
 fn a_lower_space_target_is_kept_without_another_write() {
-    for placement in [Placement::WiscKey, Placement::HashKv, Placement::NovKv] {
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv] {
         let dir = TempDir::new();
         let mut options = separated(placement);
         options.values.space_target = 100.0;
@@ -268,7 +268,7 @@ fn compaction_can_change_from_each_kind_to_each_other() {
         let fs = MemoryFs::new();
         let open = |options| Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", options).unwrap();
         let keyspace =
-            KeyspaceOptions { compaction: from, table_bytes: 4 << 10, hash_index, ..separated(Placement::DiffKv) };
+            KeyspaceOptions { compaction: from, table_bytes: 4 << 10, hash_index, ..separated(PlacementKind::DiffKv) };
         let options = Options { workers, memtable_bytes: 8 << 10, ..with(keyspace.clone()) };
         let db = open(options.clone());
         let (tree, mut contents) = (db.default_keyspace(), Contents::new());
@@ -313,7 +313,7 @@ fn what_cannot_change_is_refused_and_changes_nothing() {
     let index = HashIndex::default();
     for (given, says) in [
         (
-            KeyspaceOptions { placement: Placement::HashKv, ..stored.clone() },
+            KeyspaceOptions { placement: PlacementKind::HashKv, ..stored.clone() },
             &["`inline`", "`hashkv`", "bifold convert"],
         ),
         (
@@ -340,7 +340,7 @@ fn a_database_that_is_not_opened_because_of_its_options_can_be_opened_at_once() 
     fill(db.default_keyspace(), 100, "first");
     db.close().unwrap();
     for workers in [Workers::Caller, Workers::Threads(2)] {
-        let keyspace = KeyspaceOptions { placement: Placement::WiscKey, ..tiny().keyspace };
+        let keyspace = KeyspaceOptions { placement: PlacementKind::WiscKey, ..tiny().keyspace };
         let refused = Db::open_with(dir.join("db"), Options { workers, keyspace, ..tiny() }).unwrap_err().to_string();
         assert!(refused.contains("`inline`") && refused.contains("`wisckey`"), "{refused}");
         let db = Db::open_with(dir.join("db"), tiny()).unwrap();

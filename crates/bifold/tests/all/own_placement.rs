@@ -10,7 +10,7 @@ use std::{
 };
 
 use bifold::{
-    Access, Db, Env, Error, KeyspaceOptions, Options, Placement,
+    Access, Db, Env, Error, KeyspaceOptions, Options, PlacementKind,
     placement::{self, Registry, ValueFiles},
     salvage::{Salvage, SalvageOptions},
 };
@@ -26,7 +26,7 @@ fn registered() -> Registry {
 }
 
 fn own() -> KeyspaceOptions {
-    let mut keyspace = KeyspaceOptions { placement: Placement::own(example::NAME).unwrap(), ..tiny().keyspace };
+    let mut keyspace = KeyspaceOptions { placement: PlacementKind::own(example::NAME).unwrap(), ..tiny().keyspace };
     (keyspace.values.separate_from_bytes, keyspace.values.file_bytes) = (1, 4 << 10);
     keyspace
 }
@@ -136,15 +136,15 @@ fn a_keyspace_with_an_unknown_placement_is_not_created() {
 #[test]
 fn names_are_short_unique_and_those_of_the_placement() {
     for name in ["", "two words", "größe", "a/b", &"x".repeat(33)] {
-        assert!(Placement::own(name).is_err(), "{name}");
+        assert!(PlacementKind::own(name).is_err(), "{name}");
         assert!(Registry::default().with(name, example::AppendOnly::open).is_err(), "{name}");
     }
     let longest = "A-z_9".repeat(6) + "12";
-    assert_eq!(Placement::own(&longest).unwrap().name(), longest);
+    assert_eq!(PlacementKind::own(&longest).unwrap().name(), longest);
     assert!(registered().with(example::NAME, example::AppendOnly::open).is_err(), "registered twice");
     let dir = TempDir::new();
     let placements = Registry::default().with("alias", example::AppendOnly::open).unwrap();
-    let keyspace = KeyspaceOptions { placement: Placement::own("alias").unwrap(), ..own() };
+    let keyspace = KeyspaceOptions { placement: PlacementKind::own("alias").unwrap(), ..own() };
     let error = Db::open_with(dir.join("db"), Options { placements, keyspace, ..tiny() }).unwrap_err().to_string();
     assert!(error.contains("what is registered as `alias` calls itself `append_only`"), "{error}");
 }
@@ -189,7 +189,7 @@ fn the_name_is_an_option_and_the_registry_outlasts_changes_of_options() {
     assert_eq!(read.placements, Registry::default(), "code is not in TOML");
     assert!(options.set("keyspace.placement.own=no name").is_err());
     options.set("keyspace.placement=wisckey").unwrap();
-    assert_eq!(options.keyspace.placement, Placement::WiscKey);
+    assert_eq!(options.keyspace.placement, PlacementKind::WiscKey);
     let text = "[keyspace.placement]\nown = \"two words\"";
     assert!(Options::from_toml(text).unwrap_err().to_string().contains("1 to 32 ASCII letters"));
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bifold::{
-    Db, Env, Error, KeyspaceOptions, Options, Placement,
+    Db, Env, Error, KeyspaceOptions, Options, PlacementKind,
     options::{HashKv, Values},
     salvage::{Fate, Report, Restore, Salvage, SalvageOptions, SalvagedKey},
 };
@@ -15,7 +15,7 @@ use crate::support::{TempDir, entries, tiny};
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn separated(placement: Placement) -> Options {
+fn separated(placement: PlacementKind) -> Options {
     let values = Values {
         separate_from_bytes: 64,
         file_bytes: 16 << 10,
@@ -51,7 +51,7 @@ fn restored(dir: &TempDir, files: &[PathBuf], options: &SalvageOptions, name: &s
 }
 
 /// A database with overwritten, deleted, shrunk and range-deleted keys, closed; and its live entries.
-fn database(dir: &TempDir, placement: Placement) -> (PathBuf, Entries) {
+fn database(dir: &TempDir, placement: PlacementKind) -> (PathBuf, Entries) {
     database_with(dir, separated(placement))
 }
 
@@ -83,7 +83,7 @@ fn database_with(dir: &TempDir, options: Options) -> (PathBuf, Entries) {
 #[test]
 fn the_files_of_hashkv_restore_live_separated_values() {
     let dir = TempDir::new();
-    let (path, live) = database(&dir, Placement::HashKv);
+    let (path, live) = database(&dir, PlacementKind::HashKv);
     let (found, report) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
     assert!(found == live, "{} entries of {}", found.len(), live.len());
     assert!(report.is_sound() && report.keyspaces.len() == 1, "{report:?}");
@@ -95,7 +95,7 @@ fn the_files_of_hashkv_restore_live_separated_values() {
 #[test]
 fn little_memory_takes_more_passes_and_reports_the_same() {
     let dir = TempDir::new();
-    let (path, live) = database(&dir, Placement::HashKv);
+    let (path, live) = database(&dir, PlacementKind::HashKv);
     let (_, whole) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
     let options = SalvageOptions { memory_bytes: 10_000, ..SalvageOptions::default() };
     let (found, parts) = restored(&dir, &value_files(&path), &options, "default");
@@ -107,7 +107,7 @@ fn little_memory_takes_more_passes_and_reports_the_same() {
 fn the_last_value_of_every_key_comes_back_on_request() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let mut options = separated(Placement::HashKv);
+    let mut options = separated(PlacementKind::HashKv);
     // So that GC does not run.
     options.keyspace.values.space_target = 100.0;
     let db = Db::open_with(&path, options).unwrap();
@@ -135,7 +135,7 @@ fn the_last_value_of_every_key_comes_back_on_request() {
 #[test]
 fn the_files_of_wisckey_restore_every_value_but_know_of_no_delete() {
     let dir = TempDir::new();
-    let (path, live) = database(&dir, Placement::WiscKey);
+    let (path, live) = database(&dir, PlacementKind::WiscKey);
     let (found, _) = restored(&dir, &value_files(&path), &SalvageOptions::default(), "default");
     assert!(live.iter().all(|(key, value)| found.get(key) == Some(value)));
 }
@@ -143,7 +143,7 @@ fn the_files_of_wisckey_restore_every_value_but_know_of_no_delete() {
 #[test]
 fn what_drop_files_of_novkv_name_does_not_come_back() {
     let dir = TempDir::new();
-    let mut options = separated(Placement::NovKv);
+    let mut options = separated(PlacementKind::NovKv);
     // One file, so that GC does not take it: something in it lives.
     options.keyspace.values.file_bytes = 1 << 20;
     options.keyspace.values.space_target = 100.0;
@@ -176,7 +176,7 @@ fn what_drop_files_of_novkv_name_does_not_come_back() {
 fn damage_costs_the_keys_it_touches_or_shows_an_older_value_and_never_a_wrong_one() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let db = Db::open_with(&path, separated(Placement::WiscKey)).unwrap();
+    let db = Db::open_with(&path, separated(PlacementKind::WiscKey)).unwrap();
     (0..100).for_each(|n| db.put(key(n), value(n, 0)).unwrap());
     db.close().unwrap();
     let files = value_files(&path);
@@ -198,8 +198,8 @@ fn damage_costs_the_keys_it_touches_or_shows_an_older_value_and_never_a_wrong_on
 fn keyspaces_stay_separate_and_get_the_names_they_are_given() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let db = Db::open_with(&path, separated(Placement::HashKv)).unwrap();
-    let users = db.keyspace("users", separated(Placement::HashKv).keyspace).unwrap();
+    let db = Db::open_with(&path, separated(PlacementKind::HashKv)).unwrap();
+    let users = db.keyspace("users", separated(PlacementKind::HashKv).keyspace).unwrap();
     (0..20).for_each(|n| users.put(key(n), value(n, 0)).unwrap());
     (0..20).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
     users.delete(key(3)).unwrap();
@@ -222,7 +222,7 @@ fn keyspaces_stay_separate_and_get_the_names_they_are_given() {
 fn a_file_that_does_not_say_whose_it_is_gets_a_keyspace_of_its_own() {
     let dir = TempDir::new();
     let path = dir.join("db");
-    let db = Db::open_with(&path, separated(Placement::WiscKey)).unwrap();
+    let db = Db::open_with(&path, separated(PlacementKind::WiscKey)).unwrap();
     (0..10).for_each(|n| db.put(key(n), value(n, 0)).unwrap());
     db.close().unwrap();
     let files = value_files(&path);
@@ -237,7 +237,7 @@ fn a_file_that_does_not_say_whose_it_is_gets_a_keyspace_of_its_own() {
 #[test]
 fn a_missing_file_or_one_without_values_is_an_error_that_names_it() {
     let dir = TempDir::new();
-    let (path, _) = database(&dir, Placement::HashKv);
+    let (path, _) = database(&dir, PlacementKind::HashKv);
     for (name, why) in [("none.val", "none.val"), ("MANIFEST", "magic"), ("LOCK", "000014.val")] {
         let error = Salvage::open(&Env::system(), &[path.join(name)], &SalvageOptions::default()).unwrap_err();
         assert!(error.to_string().contains(why), "{name}: {error}");

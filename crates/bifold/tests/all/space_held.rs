@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Db, Env, KeyspaceOptions, Options, Placement};
+use bifold::{Db, Env, KeyspaceOptions, Options, PlacementKind};
 use bifold_io::{FileSystem, faulty::FaultyFs, memory::MemoryFs};
 
 const KEYS: u64 = 64_000;
@@ -29,13 +29,13 @@ fn space(fs: &MemoryFs) -> u64 {
 }
 
 /// The largest space amplification while every key is overwritten twice, in a mixed order.
-fn largest(placement: Placement, sync: Duration) -> f64 {
+fn largest(placement: PlacementKind, sync: Duration) -> f64 {
     let memory = MemoryFs::new();
     let faulty = FaultyFs::over_memory(memory.clone());
     let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
     let mut options = Options { memory_limit: 64 << 20, ..Options::default() };
     options.keyspace = match placement {
-        Placement::UniKv => KeyspaceOptions::unikv(),
+        PlacementKind::UniKv => KeyspaceOptions::unikv(),
         placement => KeyspaceOptions { placement, ..KeyspaceOptions::default() },
     };
     options.keyspace.table_bytes = 1 << 20;
@@ -69,7 +69,7 @@ fn largest(placement: Placement, sync: Duration) -> f64 {
 /// Measured on two processors: 1.5 to 1.75; before writers waited, 2.9, 2.1 and 2.4.
 #[test]
 fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
-    for placement in [Placement::HashKv, Placement::WiscKey, Placement::NovKv] {
+    for placement in [PlacementKind::HashKv, PlacementKind::WiscKey, PlacementKind::NovKv] {
         let largest = largest(placement, SYNC);
         assert!((1.2..TARGET * 1.25).contains(&largest), "{placement:?}: {largest:.2} bytes a byte");
     }
@@ -80,7 +80,7 @@ fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
 /// 3.4.
 #[test]
 fn merges_that_move_values_take_their_part_of_space_twice_and_no_more() {
-    for (placement, bound) in [(Placement::DiffKv, 2.1), (Placement::UniKv, 2.3)] {
+    for (placement, bound) in [(PlacementKind::DiffKv, 2.1), (PlacementKind::UniKv, 2.3)] {
         let largest = largest(placement, Duration::ZERO);
         assert!((1.2..bound).contains(&largest), "{placement:?}: {largest:.2} bytes a byte");
     }

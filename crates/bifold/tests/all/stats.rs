@@ -1,7 +1,7 @@
 //! The statistics are true.
 
 use bifold::{
-    Db, KeyspaceOptions, Options, Placement,
+    Db, KeyspaceOptions, Options, PlacementKind,
     options::{HashKv, Values},
 };
 
@@ -34,7 +34,7 @@ fn bytes_by_source_add_up_to_the_files() {
 
 #[test]
 fn the_parts_of_space_are_all_there_is_in_the_directory() {
-    for placement in [Placement::Inline, Placement::WiscKey, Placement::HashKv] {
+    for placement in [PlacementKind::Inline, PlacementKind::WiscKey, PlacementKind::HashKv] {
         let values = Values {
             separate_from_bytes: 64,
             file_bytes: 16 << 10,
@@ -78,7 +78,7 @@ fn inline_values_change_nothing_in_groups_that_never_had_the_keys() {
         hashkv: HashKv { group_bytes: 64 << 10, ..HashKv::default() },
         ..Values::default()
     };
-    let keyspace = KeyspaceOptions { placement: Placement::HashKv, values, ..tiny().keyspace };
+    let keyspace = KeyspaceOptions { placement: PlacementKind::HashKv, values, ..tiny().keyspace };
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), Options { keyspace, ..tiny() }).unwrap();
     (0..500).for_each(|n| db.put(format!("large{n}"), [7; 500]).unwrap());

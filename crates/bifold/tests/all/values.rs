@@ -19,7 +19,7 @@ use std::{
 };
 
 use bifold::{
-    Db, Durability, Env, KeyspaceOptions, Options, Placement, Workers,
+    Db, Durability, Env, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{DiffKv, HashKv, Values},
 };
 use bifold_io::{
@@ -30,7 +30,7 @@ use bifold_io::{
 use crate::support::{TempDir, entries, tiny};
 
 /// Groups and files of a few KiB, so that GC runs every few hundred writes.
-fn separated(placement: Placement) -> Options {
+fn separated(placement: PlacementKind) -> Options {
     let values = Values {
         separate_from_bytes: 64,
         file_bytes: 16 << 10,
@@ -41,7 +41,8 @@ fn separated(placement: Placement) -> Options {
     Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
 }
 
-const SEPARATED: [Placement; 4] = [Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv];
+const SEPARATED: [PlacementKind; 4] =
+    [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv, PlacementKind::DiffKv];
 
 fn key(n: u32) -> String {
     format!("key{n:05}")
@@ -71,12 +72,12 @@ fn garbage_is_collected_by_itself_and_nothing_changes() {
         check_all(&db, 1000, 5);
         let stats = db.stats();
         assert!(stats.gc.jobs > 0, "{placement:?}: {:?}", stats.gc);
-        let asks = matches!(placement, Placement::WiscKey | Placement::DiffKv);
+        let asks = matches!(placement, PlacementKind::WiscKey | PlacementKind::DiffKv);
         assert_eq!(stats.gc.index_lookups > 0, asks, "{:?}", stats.gc);
         match placement {
             // Its merges may have left a whole log dead.
-            Placement::DiffKv => {}
-            _ => assert_eq!(stats.gc.index_inserts == 0, placement == Placement::NovKv, "{:?}", stats.gc),
+            PlacementKind::DiffKv => {}
+            _ => assert_eq!(stats.gc.index_inserts == 0, placement == PlacementKind::NovKv, "{:?}", stats.gc),
         }
         db.close().unwrap();
         let db = Db::open_with(dir.join("db"), separated(placement)).unwrap();
@@ -137,7 +138,7 @@ fn deleted_keys_do_not_come_back_when_values_move() {
 #[test]
 fn garbage_is_explained() {
     let dir = TempDir::new();
-    let db = Db::open_with(dir.join("db"), separated(Placement::HashKv)).unwrap();
+    let db = Db::open_with(dir.join("db"), separated(PlacementKind::HashKv)).unwrap();
     update_all(&db, 300, 0);
     let units = db.explain_garbage();
     assert!(!units.is_empty() && units.iter().all(|unit| unit.held.is_some()), "{units:?}");
@@ -147,17 +148,17 @@ fn garbage_is_explained() {
 #[test]
 fn another_placement_than_the_one_a_database_has_is_an_error() {
     let dir = TempDir::new();
-    Db::open_with(dir.join("db"), separated(Placement::HashKv)).unwrap().close().unwrap();
+    Db::open_with(dir.join("db"), separated(PlacementKind::HashKv)).unwrap().close().unwrap();
     let says_so = |error: bifold::Error| {
         let error = error.to_string();
         let words = ["`hashkv`", "`wisckey`", "placement", "bifold convert"];
         assert!(words.iter().all(|word| error.contains(word)), "{error}");
     };
-    says_so(Db::open_with(dir.join("db"), separated(Placement::WiscKey)).unwrap_err());
+    says_so(Db::open_with(dir.join("db"), separated(PlacementKind::WiscKey)).unwrap_err());
     let db = Db::open(dir.join("db")).unwrap();
     for name in ["default", "other"] {
-        db.keyspace(name, separated(Placement::HashKv).keyspace).unwrap();
-        says_so(db.keyspace(name, separated(Placement::WiscKey).keyspace).unwrap_err());
+        db.keyspace(name, separated(PlacementKind::HashKv).keyspace).unwrap();
+        says_so(db.keyspace(name, separated(PlacementKind::WiscKey).keyspace).unwrap_err());
         // Default options ask for no placement.
         let keyspace = db.keyspace(name, KeyspaceOptions::default()).unwrap();
         keyspace.put("key", value(1, 1)).unwrap();
@@ -171,7 +172,7 @@ fn another_placement_than_the_one_a_database_has_is_an_error() {
 #[test]
 fn a18_numbers_that_logs_point_at_are_not_used_again() {
     let dir = TempDir::new();
-    let db = Db::open_with(dir.join("db"), separated(Placement::HashKv)).unwrap();
+    let db = Db::open_with(dir.join("db"), separated(PlacementKind::HashKv)).unwrap();
     let group = |n: u32| bifold_format::filter::key_hash(key(n).as_bytes()) & 15;
     let (first, other) = (1, (2..).find(|&n| group(n) != group(1)).unwrap());
     db.put(key(first), [1; 100]).unwrap();
@@ -189,7 +190,7 @@ fn a18_numbers_that_logs_point_at_are_not_used_again() {
         std::fs::copy(path, image.join(path.file_name().unwrap())).unwrap();
     }
     db.close().unwrap();
-    let db = Db::open_with(&image, separated(Placement::HashKv)).unwrap();
+    let db = Db::open_with(&image, separated(PlacementKind::HashKv)).unwrap();
     assert_eq!(db.get(key(first)).unwrap().as_deref(), Some(&[1; 100][..]));
     assert_eq!(db.get(key(other)).unwrap(), None);
 }
@@ -289,7 +290,7 @@ fn files_truncated_after_a_kill_go_on_where_they_were_truncated() {
 #[test]
 fn the_memory_of_groups_is_counted_and_kept_within_the_limit() {
     let dir = TempDir::new();
-    let db = Db::open_with(dir.join("db"), separated(Placement::HashKv)).unwrap();
+    let db = Db::open_with(dir.join("db"), separated(PlacementKind::HashKv)).unwrap();
     let before = db.stats().memory.values;
     (0..20_000).for_each(|n| db.put(key(n), [0; 64]).unwrap());
     let (memory, files) = (db.stats().memory, db.stats().space.value_files);

@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-use bifold::{Db, Durability, Env, Error, KeyspaceOptions, Options, Placement, Workers};
+use bifold::{Db, Durability, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers};
 use bifold_io::{
     faulty::FaultyFs,
     memory::{Fate, MemoryFs},
@@ -20,8 +20,7 @@ use crate::{
     threads::{Doing, must_end},
 };
 
-pub const PLACEMENTS: [Placement; 6] =
-    [Placement::Inline, Placement::WiscKey, Placement::HashKv, Placement::NovKv, Placement::DiffKv, Placement::UniKv];
+pub const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// A call of the file system that is held up until the test lets it go.
 pub struct Held {
@@ -54,7 +53,7 @@ fn wait_for_waits(db: &Db, on: &str, count: usize) {
     }
 }
 
-fn options(placement: Placement) -> Options {
+fn options(placement: PlacementKind) -> Options {
     let keyspace = KeyspaceOptions { placement, ..tiny().keyspace };
     Options { workers: Workers::Threads(2), durability: Durability::Sync, keyspace, ..tiny() }
 }
@@ -65,7 +64,7 @@ fn a_sync_covers_keyspaces_that_were_made_while_others_waited_for_it() {
     PLACEMENTS.into_iter().for_each(|placement| must_end(move |doing| sync_during_a_new_keyspace(placement, &doing)));
 }
 
-fn sync_during_a_new_keyspace(placement: Placement, doing: &Doing) {
+fn sync_during_a_new_keyspace(placement: PlacementKind, doing: &Doing) {
     const WAITING: usize = 8;
     let memory = MemoryFs::new();
     let fs = FaultyFs::over_memory(memory.clone());
@@ -105,7 +104,7 @@ fn sync_during_a_new_keyspace(placement: Placement, doing: &Doing) {
 fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
     must_end(|doing| {
         let fs = FaultyFs::over_memory(MemoryFs::new());
-        let options = Options { durability: Durability::Buffered, ..options(Placement::Inline) };
+        let options = Options { durability: Durability::Buffered, ..options(PlacementKind::Inline) };
         let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
         let db = Db::open_in(env, "/db", options.clone()).unwrap();
         let doomed = db.keyspace("doomed", options.keyspace).unwrap();

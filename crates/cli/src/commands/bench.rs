@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Options, Placement};
+use bifold::{Options, PlacementKind};
 use bifold_lab::{
     PhaseReport, Plan, Runner, Store, Workload,
     choose::Distribution,
@@ -191,7 +191,7 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
 struct Line<'a> {
     #[serde(flatten)]
     report: &'a PhaseReport,
-    placement: Placement,
+    placement: PlacementKind,
     keys: u64,
     key_bytes: usize,
     value_bytes: Option<usize>,
@@ -269,7 +269,7 @@ impl BenchArgs {
         }
     }
 
-    fn line<'a>(&self, report: &'a PhaseReport, placement: Placement) -> Line<'a> {
+    fn line<'a>(&self, report: &'a PhaseReport, placement: PlacementKind) -> Line<'a> {
         Line {
             report,
             placement,

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bifold::{Db, KeyspaceOptions, Options, Placement, placement::Registry};
+use bifold::{Db, KeyspaceOptions, Options, PlacementKind, placement::Registry};
 
 use super::{Scratch, bifold, text};
 
@@ -16,7 +16,7 @@ fn a_placement_that_the_program_does_not_have_is_named() {
     let scratch = Scratch::new();
     let (db, out) = (scratch.path("db"), scratch.path("out"));
     let placements = Registry::default().with(example::NAME, example::AppendOnly::open).unwrap();
-    let placement = Placement::own(example::NAME).unwrap();
+    let placement = PlacementKind::own(example::NAME).unwrap();
     let open = Db::open_with(&db, Options { placements, ..Options::default() }).unwrap();
     let papers = open.keyspace("papers", KeyspaceOptions { placement, ..KeyspaceOptions::default() }).unwrap();
     (0..20).for_each(|n| papers.put(format!("key {n:02}"), format!("{n} ").repeat(200)).unwrap());

@@ -5,5 +5,7 @@
 )]
 
 mod conformance;
+#[cfg(target_os = "linux")]
+mod forked;
 mod histories;
 mod rate;

@@ -13,7 +13,7 @@
 //! are in one run of the last level.
 
 use bifold::{
-    Compaction, Compression, Durability, KeyspaceOptions, Options, Placement, Workers,
+    Compaction, Compression, Durability, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{Leveled, Tiered, Values},
 };
 use serde::Serialize;
@@ -170,8 +170,8 @@ impl Config {
             }),
         };
         let placement = match self.place {
-            Place::Inline => Placement::Inline,
-            Place::Log => Placement::WiscKey,
+            Place::Inline => PlacementKind::Inline,
+            Place::Log => PlacementKind::WiscKey,
         };
         // Flushes are requested so that all have the same bytes: no memtable is ever full.
         let memtable_bytes = (load.flush_bytes() * 4).max(1 << 20);

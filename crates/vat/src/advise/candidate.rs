@@ -7,7 +7,7 @@ use super::{costs, workload::Workload};
 /// Where values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Placement {
+pub enum ModelPlacement {
     /// Inline: with their keys.
     Inline,
     /// In a log; GC starts at its oldest end and asks the index.
@@ -22,7 +22,7 @@ pub enum Placement {
     UniKv,
 }
 
-impl Placement {
+impl ModelPlacement {
     /// All of them.
     pub const ALL: [Self; 6] = [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv];
 
@@ -66,7 +66,7 @@ pub enum Shape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Candidate {
     /// Where values are.
-    pub placement: Placement,
+    pub placement: ModelPlacement,
     /// How tables are merged.
     pub shape: Shape,
     /// Values of at least this many bytes are separated; `None` where none are.
@@ -102,11 +102,11 @@ pub fn candidates(workload: &Workload) -> Vec<Candidate> {
         Shape::Leveled { growth: costs::GROWTH_LEAST_TRAFFIC },
         Shape::Tiered { growth: costs::TIERED_GROWTH },
     ] {
-        all.push(Candidate { placement: Placement::Inline, shape, min_bytes: None, block_bytes: BLOCK_BYTES });
+        all.push(Candidate { placement: ModelPlacement::Inline, shape, min_bytes: None, block_bytes: BLOCK_BYTES });
     }
-    for placement in Placement::ALL.into_iter().filter(|&placement| placement != Placement::Inline) {
+    for placement in ModelPlacement::ALL.into_iter().filter(|&placement| placement != ModelPlacement::Inline) {
         let (shape, block_bytes) = match placement {
-            Placement::UniKv => (Shape::TwoLayer, SMALL_BLOCK_BYTES),
+            ModelPlacement::UniKv => (Shape::TwoLayer, SMALL_BLOCK_BYTES),
             _ => (default_growth, BLOCK_BYTES),
         };
         let with = |min_bytes| Candidate { placement, shape, min_bytes: Some(min_bytes), block_bytes };

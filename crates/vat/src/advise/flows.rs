@@ -1,7 +1,7 @@
 //! How many bytes and entries a design moves for each write, by the formulas of docs/cost-model.md.
 
 use super::{
-    candidate::{Candidate, Placement, Shape},
+    candidate::{Candidate, ModelPlacement, Shape},
     costs::*,
     skew::{Spread, copied_by_files},
     workload::Workload,
@@ -104,7 +104,7 @@ fn large_share(workload: &Workload, candidate: &Candidate) -> f64 {
     let values = || workload.values.iter().filter(|v| candidate.separates(v.bytes));
     let all: f64 = values().map(|v| v.share * v.bytes).sum();
     let large: f64 = values().filter(|v| v.bytes >= LARGE_BYTES).map(|v| v.share * v.bytes).sum();
-    if candidate.placement == Placement::DiffKv && all > 0.0 { large / all } else { 0.0 }
+    if candidate.placement == ModelPlacement::DiffKv && all > 0.0 { large / all } else { 0.0 }
 }
 
 impl Case<'_> {
@@ -153,7 +153,7 @@ impl Case<'_> {
         let replacing = self.updates + self.deletes;
         let writes = match self.candidate.placement {
             // NovKV learns from merges which values are dead, so level 0 is merged as soon as it has some tables.
-            Placement::NovKv if replacing > 0.0 => self.memtable,
+            ModelPlacement::NovKv if replacing > 0.0 => self.memtable,
             _ if replacing > 0.0 => self.spread.writes_until(due).min(due * 20.0),
             // Each write has another key.
             _ => due,
@@ -197,32 +197,32 @@ impl Case<'_> {
         let copied = self.copied(spare);
         // The share of replaced values that GC has to find.
         let found = match placement {
-            Placement::Inline => 0.0,
-            Placement::DiffKv => large,
-            Placement::UniKv => (1.0 - UNSORTED_BYTES / self.workload.data_bytes()).max(0.0) * flows.flushed,
-            Placement::WiscKey | Placement::HashKv | Placement::NovKv => 1.0,
+            ModelPlacement::Inline => 0.0,
+            ModelPlacement::DiffKv => large,
+            ModelPlacement::UniKv => (1.0 - UNSORTED_BYTES / self.workload.data_bytes()).max(0.0) * flows.flushed,
+            ModelPlacement::WiscKey | ModelPlacement::HashKv | ModelPlacement::NovKv => 1.0,
         };
         let replaced = replacing * separated * record * found;
         flows.gc_written = replaced * copied;
         flows.gc_read = replaced
             * match placement {
-                Placement::WiscKey => 1.0 + copied,
-                Placement::HashKv => 1.85 * (1.0 + copied),
-                Placement::DiffKv => 2.5 * copied,
-                Placement::Inline | Placement::NovKv | Placement::UniKv => 2.0 * copied,
+                ModelPlacement::WiscKey => 1.0 + copied,
+                ModelPlacement::HashKv => 1.85 * (1.0 + copied),
+                ModelPlacement::DiffKv => 2.5 * copied,
+                ModelPlacement::Inline | ModelPlacement::NovKv | ModelPlacement::UniKv => 2.0 * copied,
             };
         flows.records = flows.gc_read / record;
-        if matches!(placement, Placement::WiscKey | Placement::DiffKv) {
+        if matches!(placement, ModelPlacement::WiscKey | ModelPlacement::DiffKv) {
             // One lookup when GC reads a record, another for each copied record when its move is committed.
             flows.lookups = (flows.gc_read + flows.gc_written) / record;
         }
-        if placement == Placement::DiffKv {
+        if placement == ModelPlacement::DiffKv {
             // The flush separates each value, merges move it once, and more often the more garbage there is.
             let times = (1.0 - self.deletes) * flows.flushed * (2.0 + replacing * copied);
             flows.moved = (1.0 - large) * separated * times;
             flows.ordered = flows.moved * record;
         }
-        if matches!(placement, Placement::WiscKey | Placement::HashKv) {
+        if matches!(placement, ModelPlacement::WiscKey | ModelPlacement::HashKv) {
             // Moves are writes of addresses.
             let moves = flows.gc_written / record;
             flows.appended += moves * (self.workload.key_bytes + LOG_RECORD + ADDRESS);
@@ -234,9 +234,9 @@ impl Case<'_> {
     /// Bytes that GC copies for each replaced byte, with this much room for garbage.
     fn copied(&self, spare: f64) -> f64 {
         match self.candidate.placement {
-            Placement::WiscKey => self.spread.copied_by_log(spare),
+            ModelPlacement::WiscKey => self.spread.copied_by_log(spare),
             // GC takes a group at its share of the spare bytes, whatever the skew; cold segments save some copies.
-            Placement::HashKv => (1.0 - 0.45 * self.workload.update_skew) / (2.0 * spare),
+            ModelPlacement::HashKv => (1.0 - 0.45 * self.workload.update_skew) / (2.0 * spare),
             _ => copied_by_files(spare) * (1.0 - 0.2 * self.workload.update_skew),
         }
     }
@@ -254,13 +254,13 @@ pub(super) fn read(flows: &Flows) -> f64 {
 
 /// Processor time of a commit in µs.
 pub(super) fn commit_time(flows: &Flows, candidate: &Candidate) -> f64 {
-    let group = if candidate.placement == Placement::HashKv { GROUP } else { 0.0 };
+    let group = if candidate.placement == ModelPlacement::HashKv { GROUP } else { 0.0 };
     COMMIT + group + flows.appended / 1e3 * APPEND_KB
 }
 
 /// Processor time of background work for each write, in µs.
 pub(super) fn background_time(flows: &Flows, candidate: &Candidate) -> f64 {
-    let entry = if candidate.placement == Placement::UniKv { ENTRY + INDEXED } else { ENTRY };
+    let entry = if candidate.placement == ModelPlacement::UniKv { ENTRY + INDEXED } else { ENTRY };
     (written(flows) - flows.appended) / 1e3 * WRITE_KB
         + read(flows) / 1e3 * READ_KB
         + (flows.flushed + flows.merged) * entry

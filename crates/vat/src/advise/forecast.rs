@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    candidate::{Candidate, Placement, Shape},
+    candidate::{Candidate, ModelPlacement, Shape},
     costs::*,
     flows::{self, Flows},
     skew::Spread,
@@ -109,7 +109,7 @@ impl Forecast {
         let (us, bottleneck) = combine(&times, &candidate, case.flows.gc_written > 0.0, machine);
         let space_amplification = case.space_amplification();
         // Values in level 0 take its space whatever the size of the data.
-        let is_in_level0 = matches!(candidate.placement, Placement::Inline | Placement::UniKv);
+        let is_in_level0 = matches!(candidate.placement, ModelPlacement::Inline | ModelPlacement::UniKv);
         let allowance = if is_in_level0 { BASE_BYTES / workload.data_bytes() } else { 0.0 };
         Self {
             candidate,
@@ -135,7 +135,7 @@ fn combine(times: &Times, candidate: &Candidate, runs_gc: bool, machine: &Machin
     let loss = match candidate.placement {
         _ if machine.processors == 1 => 1.0,
         // Writers wait for GC, which runs one job at a time.
-        Placement::NovKv if runs_gc => WAITING_LOSS,
+        ModelPlacement::NovKv if runs_gc => WAITING_LOSS,
         _ => OVERLAP_LOSS,
     };
     let processors = foreground.max(background) + loss * foreground.min(background);
@@ -174,7 +174,7 @@ impl<'a> Case<'a> {
         let (share, record) = flows::separated(workload, &candidate);
         // The unsorted layer has inline values.
         let sorted = (1.0 - UNSORTED_BYTES / workload.data_bytes()).max(0.0);
-        let separated = if candidate.placement == Placement::UniKv { share * sorted } else { share };
+        let separated = if candidate.placement == ModelPlacement::UniKv { share * sorted } else { share };
         let mut case = Self {
             workload,
             candidate,
@@ -243,7 +243,7 @@ impl<'a> Case<'a> {
 
     /// Whether separated values follow the order of keys.
     fn is_ordered(&self) -> bool {
-        matches!(self.candidate.placement, Placement::DiffKv | Placement::UniKv)
+        matches!(self.candidate.placement, ModelPlacement::DiffKv | ModelPlacement::UniKv)
     }
 
     /// µs of the device per operation: writes and reads.
@@ -295,12 +295,12 @@ impl<'a> Case<'a> {
         let files = (self.flows.tables + self.flows.values) / data;
         let garbage = (o.update + o.delete) / self.writes.max(f64::MIN_POSITIVE);
         match (self.candidate.placement, self.candidate.shape) {
-            (Placement::Inline, Shape::Leveled { growth }) => {
+            (ModelPlacement::Inline, Shape::Leveled { growth }) => {
                 let upper = 1.0 / (f64::from(growth) - 1.0) * if self.flows.levels > 1.0 { 1.0 } else { 0.0 };
                 files * (1.0 + garbage * (upper + BASE_BYTES.min(data) / data).min(1.0))
             }
-            (Placement::Inline, _) => files * (1.0 + garbage * 0.8),
-            (Placement::UniKv, _) => {
+            (ModelPlacement::Inline, _) => files * (1.0 + garbage * 0.8),
+            (ModelPlacement::UniKv, _) => {
                 let unsorted = (UNSORTED_BYTES / data).min(1.0);
                 files
                     * (1.0
@@ -338,7 +338,7 @@ impl<'a> Case<'a> {
         if self.candidate.shape == Shape::TwoLayer {
             return index + self.hash_index_bytes();
         }
-        let groups = if self.candidate.placement == Placement::HashKv { keys * 1.25 } else { 0.0 };
+        let groups = if self.candidate.placement == ModelPlacement::HashKv { keys * 1.25 } else { 0.0 };
         index + keys * 1.25 + groups
     }
 }

@@ -22,7 +22,7 @@
 //! let workload = Workload { keys: 1e7, key_bytes: 24.0, values, operations, update_skew: 0.99, read_skew: 0.0 };
 //! let machine = Machine { processors: 2, memory_limit: 128e6, page_cache: 8e9, device: None, space: 1.5 };
 //! let advice = advise(workload, &machine)?;
-//! assert_eq!(advice.best().candidate.placement, Placement::Inline);
+//! assert_eq!(advice.best().candidate.placement, ModelPlacement::Inline);
 //! println!("{}", advice.why());
 //! # Ok::<(), bifold_vat::OutOfRange>(())
 //! ```
@@ -36,7 +36,7 @@ mod why;
 pub mod workload;
 
 pub use self::{
-    candidate::{Candidate, Placement, Shape, candidates},
+    candidate::{Candidate, ModelPlacement, Shape, candidates},
     forecast::{Bottleneck, Forecast, Machine, Times},
     skew::skew_of,
     workload::{Operations, SKEW_MAX, ValueSize, Workload},

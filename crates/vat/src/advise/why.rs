@@ -1,6 +1,6 @@
 //! The recommendation in words.
 
-use super::{Advice, Bottleneck, Forecast, Placement, Shape};
+use super::{Advice, Bottleneck, Forecast, ModelPlacement, Shape};
 
 /// Designs with at least this share of the best one's speed are named as well: the model cannot distinguish them.
 const AS_GOOD: f64 = 0.9;
@@ -9,17 +9,17 @@ impl Advice {
     /// One paragraph: the best design, the reasons, and the comparison with the main alternative.
     pub fn why(&self) -> String {
         let best = self.best();
-        let inline = self.best_of(|placement| placement == Placement::Inline);
-        let separated = self.best_of(|placement| placement != Placement::Inline);
+        let inline = self.best_of(|placement| placement == ModelPlacement::Inline);
+        let separated = self.best_of(|placement| placement != ModelPlacement::Inline);
         let mut text = match best.candidate.placement {
-            Placement::Inline => "Do not separate values from their keys.".to_owned(),
-            Placement::UniKv => {
+            ModelPlacement::Inline => "Do not separate values from their keys.".to_owned(),
+            ModelPlacement::UniKv => {
                 "Use `unikv`: inline values in an unsorted layer under a hash index, separated values below it."
                     .to_owned()
             }
             placement => format!("Separate values with `{}`.", placement.name()),
         };
-        let other = if best.candidate.placement == Placement::Inline { separated } else { inline };
+        let other = if best.candidate.placement == ModelPlacement::Inline { separated } else { inline };
         if let Some(other) = other {
             text += &format!(" {}", self.against(best, other));
         }
@@ -37,14 +37,14 @@ impl Advice {
         text
     }
 
-    fn best_of(&self, is: impl Fn(Placement) -> bool) -> Option<&Forecast> {
+    fn best_of(&self, is: impl Fn(ModelPlacement) -> bool) -> Option<&Forecast> {
         self.forecasts().iter().find(|f| is(f.candidate.placement))
     }
 
     /// Where the other design spends the time that this one saves.
     fn against(&self, best: &Forecast, other: &Forecast) -> String {
         let name = match other.candidate.placement {
-            Placement::Inline => "inline values".to_owned(),
+            ModelPlacement::Inline => "inline values".to_owned(),
             placement => format!("the best separation (`{}`)", placement.name()),
         };
         let ratio = best.operations_per_second / other.operations_per_second;

@@ -3,7 +3,7 @@
 use bifold_vat::{
     Caching, Measured, Profile,
     advise::{
-        Advice, Bottleneck, Forecast, Machine, Operations, Placement, SKEW_MAX, Shape, ValueSize, Workload, advise,
+        Advice, Bottleneck, Forecast, Machine, ModelPlacement, Operations, SKEW_MAX, Shape, ValueSize, Workload, advise,
     },
 };
 use proptest::prelude::*;
@@ -19,16 +19,16 @@ fn workload(keys: f64, value_bytes: f64, operations: Operations) -> Workload {
     Workload { keys, key_bytes: 24.0, values, operations, update_skew: 0.99, read_skew: 0.99 }
 }
 
-fn best(workload: Workload) -> Placement {
+fn best(workload: Workload) -> ModelPlacement {
     advise(workload, &MACHINE).unwrap().best().candidate.placement
 }
 
 #[test]
 fn short_values_and_scans_stay_together_and_long_values_that_are_only_written_go_apart() {
-    assert_eq!(best(workload(8e6, 100.0, operations(0.0, 0.7, 0.3, 0.0))), Placement::Inline);
-    assert_eq!(best(workload(1e6, 1000.0, operations(0.05, 0.0, 0.0, 0.95))), Placement::Inline);
-    assert_ne!(best(workload(1e6, 1000.0, operations(1.0, 0.0, 0.0, 0.0))), Placement::Inline);
-    assert_ne!(best(workload(64e3, 16e3, operations(0.0, 0.7, 0.3, 0.0))), Placement::Inline);
+    assert_eq!(best(workload(8e6, 100.0, operations(0.0, 0.7, 0.3, 0.0))), ModelPlacement::Inline);
+    assert_eq!(best(workload(1e6, 1000.0, operations(0.05, 0.0, 0.0, 0.95))), ModelPlacement::Inline);
+    assert_ne!(best(workload(1e6, 1000.0, operations(1.0, 0.0, 0.0, 0.0))), ModelPlacement::Inline);
+    assert_ne!(best(workload(64e3, 16e3, operations(0.0, 0.7, 0.3, 0.0))), ModelPlacement::Inline);
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn it_says_when_not_to_separate_and_why() {
 /// of 128 MiB (docs/cost-model.md): the formulas must not drift away from that.
 #[test]
 fn forecasts_write_about_what_was_measured() {
-    use Placement::{DiffKv, HashKv, Inline, NovKv, UniKv, WiscKey};
+    use ModelPlacement::{DiffKv, HashKv, Inline, NovKv, UniKv, WiscKey};
     let machine = Machine { memory_limit: 134_217_728.0, ..MACHINE };
     let put = workload(1e6, 1000.0, operations(1.0, 0.0, 0.0, 0.0));
     let skewed = workload(1e6, 1000.0, operations(0.0, 1.0, 0.0, 0.0));

@@ -121,7 +121,7 @@ fn one_option_is_set_by_name() {
     assert_eq!(options.durability, Durability::Sync);
     assert_eq!(options.workers, Workers::Threads(3));
     assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
-    assert_eq!(options.keyspace.placement, Placement::HashKv);
+    assert_eq!(options.keyspace.placement, PlacementKind::HashKv);
     assert_eq!(options.keyspace.values.hashkv.victim, Victim::GreedyRandom(8));
     options.set("keyspace.compaction.tiered.size_ratio=5").unwrap();
     assert_eq!(options.keyspace.compaction, Compaction::Tiered(Tiered { size_ratio: 5, ..Tiered::default() }));
@@ -184,7 +184,7 @@ fn a_preset_brings_its_tree_and_takes_it_away() {
     options.set("keyspace.preset=unikv").unwrap();
     assert_eq!(options.keyspace.partition_bytes, Some(1 << 30), "it is one already");
     options.set("keyspace.preset=diffkv").unwrap();
-    let diffkv = KeyspaceOptions { placement: Placement::DiffKv, values, ..KeyspaceOptions::default() };
+    let diffkv = KeyspaceOptions { placement: PlacementKind::DiffKv, values, ..KeyspaceOptions::default() };
     assert_eq!(options.keyspace, diffkv);
     assert!(options.set("keyspace.preset=rocks").unwrap_err().to_string().contains("rocks"));
 }

@@ -14,7 +14,7 @@ use bifold_values::placement::Moved;
 
 use crate::{
     api::histogram::Histogram,
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     waiting::sync::LockExt,
 };
 

@@ -53,7 +53,7 @@ impl GarbageStats {
     pub(crate) fn of(engine: &Engine) -> Vec<Self> {
         let trees = engine.trees.all();
         let units = trees.iter().flat_map(|p| {
-            let explained = p.placement().explain(&engine.pressure(p));
+            let explained = p.placement().explain(&engine.space.pressure(p));
             explained.into_iter().map(move |unit| Self {
                 keyspace: p.name.clone(),
                 unit: unit.unit,

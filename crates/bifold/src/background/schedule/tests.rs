@@ -7,7 +7,7 @@ use bifold_io::{Env, memory::MemoryFs};
 use super::*;
 use crate::{
     api::options::{Compaction, Durability, KeyspaceOptions, Leveled, Options},
-    commit::write::{Act, Op},
+    commit::op::{Act, Op},
     state::recover::recover,
 };
 
@@ -24,7 +24,7 @@ impl Bed {
         let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
         let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
         let engine = recover(env, Path::new("/db"), options).unwrap();
-        let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
+        let tree = engine.state.create_keyspace("k", &engine.options.keyspace).unwrap();
         Self { engine, tree }
     }
 
@@ -35,7 +35,7 @@ impl Bed {
             let op = Op { tree: &self.tree, key: key.as_bytes(), act: Act::Put(&[round; 100]) };
             self.engine.commit(&[op], Durability::Buffered).unwrap();
         }
-        self.engine.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
+        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
         self.engine.flush_oldest(&self.tree, Means::Free).unwrap();
     }
 
@@ -70,7 +70,7 @@ fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
     let ((a, b), (c, d)) = (ends(&first), ends(&second));
     assert!(b < c || d < a, "{first:?} and {second:?} write the same keys");
     assert!(bed.take().is_none(), "nothing is left");
-    thread::scope(|scope| tasks.iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
+    thread::scope(|scope| tasks.into_iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
     engine.health.well().unwrap();
     let busy = engine.work.busy(tree.keyspace);
     assert!(busy.tables.is_empty() && busy.outputs.is_empty(), "{busy:?}");
@@ -101,7 +101,7 @@ fn keys_that_a_running_job_writes_are_taken() {
     };
     assert!(output(&running) > 0);
     assert_eq!(output(&other), 0, "below, it would overlap the output of the running job");
-    [running, other].iter().for_each(|task| bed.engine.do_task(task));
+    [running, other].into_iter().for_each(|task| bed.engine.do_task(task));
     bed.engine.health.well().unwrap();
 }
 

@@ -4,7 +4,10 @@ use std::{
     path::Path,
     sync::{
         Arc, Barrier,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+        atomic::{
+            AtomicBool, AtomicU32,
+            Ordering::{Relaxed, SeqCst},
+        },
     },
     thread,
 };
@@ -17,12 +20,13 @@ use bifold_io::{
 
 use super::*;
 use crate::{
-    api::options::{Durability, KeyspaceOptions, Options},
+    api::options::{Durability, KeyspaceOptions, Options, Workers},
     commit::{
+        op::{Act, Op},
         room::Means,
-        write::{Act, Op},
     },
-    state::{recover::recover, tree::Tree},
+    engine::Engine,
+    state::recover::recover,
 };
 
 /// A tree without workers, with tables of four keys.
@@ -43,7 +47,7 @@ impl Bed {
         let faulty = FaultyFs::over_memory(memory.clone());
         let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
         let engine = recover(env, Path::new("/db"), options).unwrap();
-        let tree = engine.create_keyspace("k", &engine.options.keyspace).unwrap();
+        let tree = engine.state.create_keyspace("k", &engine.options.keyspace).unwrap();
         Self { memory, faulty, engine, tree }
     }
 
@@ -53,7 +57,7 @@ impl Bed {
             let op = Op { tree: &self.tree, key: &n.to_be_bytes(), act: Act::Put(&[round; 100]) };
             self.engine.commit(&[op], Durability::Buffered).unwrap();
         }
-        self.engine.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
+        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
     }
 
     fn flush(&self) -> Result<()> {
@@ -199,11 +203,14 @@ fn a_range_that_ends_without_being_written_fails_the_flush() {
     assert!(!bounds.is_empty());
     let shared = SharedFlush::new(flush, bounds);
     let abandoned = shared.take().unwrap();
-    shared.take().unwrap().write(&bed.engine);
+    shared.take().unwrap().write(|flush, keys| bed.engine.write_range(flush, keys));
     drop(abandoned);
     assert!(shared.take().is_none() && !shared.has_more(), "no more are begun");
     shared.wait(&bed.engine.signal, Duration::ZERO);
     let before = bed.tree.view().version.tables().count();
-    assert!(matches!(shared.outcome(&bed.engine), Err(Error::Panicked { .. })));
+    assert!(matches!(
+        shared.outcome(|flush, output| bed.engine.give_up_flush(flush, output)),
+        Err(Error::Panicked { .. })
+    ));
     assert_eq!(bed.tables(), before);
 }

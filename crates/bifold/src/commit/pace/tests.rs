@@ -4,10 +4,14 @@ use std::path::Path;
 
 use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
-use super::{rates::TRICKLE_RATE, *};
+use super::{
+    rates::{RATE_MIN, SPACE_FULL, TRICKLE_RATE, memtable_rate, space_rate},
+    slowed::TRICKLE_WAIT_MAX,
+    *,
+};
 use crate::{
-    api::options::{Durability, Options, Placement, Workers},
-    commit::write::Act,
+    api::options::{Durability, Options, PlacementKind, Workers},
+    commit::op::Act,
     state::recover::recover,
 };
 
@@ -16,21 +20,21 @@ use crate::{
 fn a_commit_causes_no_look_at_keyspaces_that_it_does_not_touch() {
     let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
     let mut options = Options { memory_limit: 8 << 20, workers: Workers::Threads(2), ..Options::default() };
-    options.keyspace.placement = Placement::WiscKey;
+    options.keyspace.placement = PlacementKind::WiscKey;
     let engine = recover(env, Path::new("/db"), options).unwrap();
-    let create = |n: u32| engine.create_keyspace(&format!("k{n}"), &engine.options.keyspace).unwrap();
+    let create = |n: u32| engine.state.create_keyspace(&format!("k{n}"), &engine.options.keyspace).unwrap();
     let trees: Vec<Arc<Tree>> = (0..40).map(create).collect();
     let (all_due, all_stale) = (engine.work.take_due(), engine.pace.stale.hold().clone());
     assert_eq!((all_due, all_stale), (Places::All, Places::All), "nobody has looked yet");
-    drop(engine.refresh_pace());
+    drop(engine.pace.refresh());
     let alone = Places::In([trees[7].keyspace].into());
     for n in 0..100u32 {
         let op = Op { tree: &trees[7], key: &n.to_be_bytes(), act: Act::Put(&[1; 1000]) };
         engine.commit(&[op], Durability::Buffered).unwrap();
     }
     assert_eq!((engine.work.take_due(), engine.pace.stale.hold().clone()), (alone.clone(), Places::In([].into())));
-    assert_eq!(engine.values_to_sync(&engine.wal.hold()).len(), 1);
-    engine.seal(&mut engine.wal.hold(), &trees[7..8]).unwrap();
+    assert_eq!(engine.state.values_to_sync(&engine.wal.hold()).len(), 1);
+    engine.state.seal(&mut engine.wal.hold(), &trees[7..8]).unwrap();
     assert_eq!(engine.work.take_due(), alone);
     assert_eq!(engine.pace.behind.hold().keys().copied().collect::<Vec<_>>(), [trees[7].keyspace]);
 }
@@ -69,10 +73,11 @@ fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
     let clock = Arc::new(ManualClock::default());
     let env = Env { fs: Arc::new(MemoryFs::new()), clock: Arc::<ManualClock>::clone(&clock), ..Env::system() };
     let mut options = Options { workers: Workers::Threads(2), ..Options::default() };
-    options.keyspace.placement = Placement::WiscKey;
+    options.keyspace.placement = PlacementKind::WiscKey;
     let engine = recover(env, Path::new("/db"), options).unwrap();
-    let [full, other] = ["full", "other"].map(|name| engine.create_keyspace(name, &engine.options.keyspace).unwrap());
-    drop(engine.refresh_pace());
+    let [full, other] =
+        ["full", "other"].map(|name| engine.state.create_keyspace(name, &engine.options.keyspace).unwrap());
+    drop(engine.pace.refresh());
     let note = |thousandths: u64| {
         full.looks.fullness.store(thousandths, Relaxed);
         engine.pace.is_tight.store(thousandths > 0, Relaxed);

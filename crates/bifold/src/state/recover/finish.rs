@@ -10,7 +10,11 @@ use bifold_values::parts::value_files::name_again;
 use super::{Files, Logs, ManifestState, logs::FoundLog};
 use crate::{
     commit::wal::{LogFile, Wal},
-    state::{install::state_of, manifest::ManifestFile, tree::Tree, trees::Numbers},
+    state::{
+        manifest::ManifestFile,
+        tree::Tree,
+        trees::{Numbers, state_of},
+    },
 };
 
 /// The logs as they are, for a checkpoint of a database that is open read-only.

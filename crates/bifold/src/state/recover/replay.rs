@@ -19,8 +19,8 @@ use super::{
 use crate::{
     api::options::Access,
     commit::{
+        op::{Act, Op, apply},
         room::{Job, Means},
-        write::{Act, Op, apply},
     },
     engine::Engine,
     state::tree::Tree,
@@ -56,21 +56,21 @@ impl Engine {
     fn flush_overfull<'a>(&self, fed: impl Iterator<Item = &'a Arc<Tree>>) -> Result<()> {
         let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
         fed.filter(overfull).try_for_each(|tree| {
-            tree.seal(&self.changing([tree.keyspace]));
+            tree.seal(&self.state.changing([tree.keyspace]));
             self.flush_sealed(tree)
         })
     }
 
     /// Writes everything replayed as tables; from then on the old logs are not needed.
     fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
-        *self.replaying.hold() = None;
+        *self.state.replaying.hold() = None;
         for tree in self.trees.all().iter() {
             if !tree.view().active.memtable.is_empty() {
-                tree.seal(&self.changing([tree.keyspace]));
+                tree.seal(&self.state.changing([tree.keyspace]));
             }
             self.flush_sealed(tree)?;
         }
-        if logs.is_empty() { Ok(()) } else { self.delete_logs() }
+        if logs.is_empty() { Ok(()) } else { self.state.delete_logs() }
     }
 
     /// Writes the sealed memtables of a tree. If the disk has no room, they stay, with their logs: the database opens

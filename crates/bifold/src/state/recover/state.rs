@@ -14,7 +14,6 @@ use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::owne
 use super::Files;
 use crate::{
     api::options::KeyspaceOptions,
-    engine::value_home,
     state::{
         presets::{self, FoundFiles, OwnPlacements},
         tree::Tree,
@@ -203,7 +202,7 @@ impl ManifestState {
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = presets::empty_version(&options, context)
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let context = value_home(dir, id, numbers, shared, writes);
+            let context = presets::value_home(dir, id, numbers, shared, writes);
             let (recorded, present) = (recorded.remove(&id).unwrap_or_default(), owners.of(id));
             let values = FoundFiles { context, listed: &recorded, present: &present, own };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))

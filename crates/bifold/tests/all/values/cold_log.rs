@@ -2,7 +2,7 @@
 //! another.
 
 use bifold::{
-    Db, Env, Options, Placement,
+    Db, Env, Options, PlacementKind,
     options::Cold,
     salvage::{Salvage, SalvageOptions},
 };
@@ -11,7 +11,7 @@ use super::{check_all, separated, update_all, value};
 use crate::support::{TempDir, entries, tiny};
 
 fn with(cold: Cold) -> Options {
-    let mut options = separated(Placement::HashKv);
+    let mut options = separated(PlacementKind::HashKv);
     options.keyspace.values.hashkv.cold = cold;
     options
 }

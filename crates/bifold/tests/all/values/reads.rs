@@ -1,6 +1,6 @@
 //! Reads of separated values: iterators, mapped pages, the cache.
 
-use bifold::{CachedValues, Compression, Db, KeyspaceOptions, Options, Placement, Reads};
+use bifold::{CachedValues, Compression, Db, KeyspaceOptions, Options, PlacementKind, Reads};
 
 use super::{SEPARATED, check_all, in_memtable, key, separated, update_all, value};
 use crate::support::{TempDir, entries};
@@ -99,8 +99,8 @@ fn files_that_are_mapped_stay_within_their_bound_and_reads_are_right_beyond_it()
 /// Loads values that compress, reads them all twice, and returns the bytes in the block cache.
 fn cached_blocks(reads: Reads, compression: Compression) -> u64 {
     let dir = TempDir::new();
-    let keyspace = KeyspaceOptions { compression, ..separated(Placement::Inline).keyspace };
-    let options = Options { reads, memory_limit: 8 << 20, keyspace, ..separated(Placement::Inline) };
+    let keyspace = KeyspaceOptions { compression, ..separated(PlacementKind::Inline).keyspace };
+    let options = Options { reads, memory_limit: 8 << 20, keyspace, ..separated(PlacementKind::Inline) };
     let db = Db::open_with(dir.join("db"), options).unwrap();
     let value = |n: u32| format!("{n:08}").repeat(20);
     (0..2000).for_each(|n| db.put(key(n), value(n)).unwrap());
@@ -126,7 +126,7 @@ fn blocks_that_are_mapped_are_not_cached_and_compressed_ones_are() {
 }
 
 /// Gets fill the cache with values.
-fn cached(placement: Placement) -> Options {
+fn cached(placement: PlacementKind) -> Options {
     let mut options = separated(placement);
     options.keyspace.values.cache = CachedValues::Gets;
     options.memory_limit = 8 << 20;
@@ -185,7 +185,7 @@ fn cached_values_follow_overwrites_deletes_and_gc() {
 #[test]
 fn the_cache_of_values_keeps_within_its_bytes() {
     let dir = TempDir::new();
-    let options = Options { cache_bytes: Some(1 << 20), ..cached(Placement::HashKv) };
+    let options = Options { cache_bytes: Some(1 << 20), ..cached(PlacementKind::HashKv) };
     let db = Db::open_with(dir.join("db"), options).unwrap();
     for round in 0..3 {
         (0..3000u32).for_each(|n| db.put([vec![b'k'; 200], key(n).into()].concat(), vec![round; 900]).unwrap());

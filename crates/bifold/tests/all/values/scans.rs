@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use bifold::{Db, Env, Placement};
+use bifold::{Db, Env, PlacementKind};
 use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
 use super::{SEPARATED, key, separated, update_all, value};
@@ -10,7 +10,7 @@ use super::{SEPARATED, key, separated, update_all, value};
 const KEYS: u32 = 2000;
 
 /// A database whose values seem to be on the device. Its value files have the values in the order of the keys.
-fn cold(placement: Placement) -> (Db, FaultyFs) {
+fn cold(placement: PlacementKind) -> (Db, FaultyFs) {
     let faulty = FaultyFs::over_memory(MemoryFs::default());
     let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
     let db = Db::open_in(env, Path::new("/db"), separated(placement)).unwrap();
@@ -138,7 +138,7 @@ fn keys_alone_announce_no_values() {
 fn blocks_of_tables_are_announced_once_scans_come_from_the_device() {
     let faulty = FaultyFs::over_memory(MemoryFs::default());
     let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-    let mut options = separated(Placement::Inline);
+    let mut options = separated(PlacementKind::Inline);
     options.memtable_bytes = 1 << 20;
     options.keyspace.table_bytes = 1 << 20;
     let block_bytes = options.keyspace.block_bytes as u64;

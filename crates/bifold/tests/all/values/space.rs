@@ -1,6 +1,6 @@
 //! The space of separated values: targets, what GC leaves alone, what snapshots pin.
 
-use bifold::{Db, Placement};
+use bifold::{Db, PlacementKind};
 
 use super::{SEPARATED, check_all, in_memtable, key, separated, update_all, value};
 use crate::support::TempDir;
@@ -49,7 +49,7 @@ fn space_keeps_to_its_target_under_skewed_updates() {
 #[test]
 fn values_written_once_are_looked_at_rarely_and_never_copied() {
     const KEYS: u32 = 20_000;
-    for options in [separated(Placement::WiscKey), in_memtable(separated(Placement::WiscKey))] {
+    for options in [separated(PlacementKind::WiscKey), in_memtable(separated(PlacementKind::WiscKey))] {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
         update_all(&db, KEYS, 0);
@@ -76,7 +76,7 @@ fn deleted_values_are_collected_whether_or_not_anything_is_merged() {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), in_memtable(separated(placement))).unwrap();
         update_all(&db, 4000, 0);
-        if placement == Placement::DiffKv {
+        if placement == PlacementKind::DiffKv {
             // Otherwise most values are still in the memtable.
             db.flush().unwrap();
         }
@@ -86,7 +86,7 @@ fn deleted_values_are_collected_whether_or_not_anything_is_merged() {
         db.wait_idle().unwrap();
         let after = db.stats().space.values_bytes;
         assert!(after * 2 < before, "{placement:?}: {before} bytes became {after}");
-        if matches!(placement, Placement::NovKv | Placement::DiffKv) {
+        if matches!(placement, PlacementKind::NovKv | PlacementKind::DiffKv) {
             // Nobody knows how much a range delete overwrites before a merge has found it.
             continue;
         }
@@ -100,7 +100,7 @@ fn deleted_values_are_collected_whether_or_not_anything_is_merged() {
 #[test]
 fn space_that_a_snapshot_pins_is_shown_with_its_reason_until_it_is_free() {
     // If values move without writes, no drained file is kept: snapshots find the values at their new places.
-    for placement in [Placement::WiscKey, Placement::HashKv] {
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), separated(placement)).unwrap();
         update_all(&db, 500, 0);
@@ -140,7 +140,7 @@ fn space_that_a_snapshot_pins_is_shown_with_its_reason_until_it_is_free() {
 #[test]
 fn known_garbage_of_groups_that_share_files_survives_reopening() {
     let dir = TempDir::new();
-    let mut options = separated(Placement::HashKv);
+    let mut options = separated(PlacementKind::HashKv);
     options.keyspace.values.space_target = 100.0;
     let mut db = Db::open_with(dir.join("db"), options.clone()).unwrap();
     (0..3).for_each(|round| update_all(&db, 1000, round));

@@ -1,7 +1,7 @@
 //! A candidate as options of the engine.
 
 use bifold::{
-    Compaction, KeyspaceOptions, Options, Placement,
+    Compaction, KeyspaceOptions, Options, PlacementKind,
     options::{Leveled, Tiered, Values},
 };
 use bifold_vat::advise::{self, Candidate, Forecast, Shape};
@@ -9,12 +9,12 @@ use bifold_vat::advise::{self, Candidate, Forecast, Shape};
 /// Options for a candidate, on top of the given ones.
 pub fn options(given: &Options, candidate: &Candidate) -> Options {
     let placement = match candidate.placement {
-        advise::Placement::Inline => Placement::Inline,
-        advise::Placement::WiscKey => Placement::WiscKey,
-        advise::Placement::HashKv => Placement::HashKv,
-        advise::Placement::NovKv => Placement::NovKv,
-        advise::Placement::DiffKv => Placement::DiffKv,
-        advise::Placement::UniKv => Placement::UniKv,
+        advise::ModelPlacement::Inline => PlacementKind::Inline,
+        advise::ModelPlacement::WiscKey => PlacementKind::WiscKey,
+        advise::ModelPlacement::HashKv => PlacementKind::HashKv,
+        advise::ModelPlacement::NovKv => PlacementKind::NovKv,
+        advise::ModelPlacement::DiffKv => PlacementKind::DiffKv,
+        advise::ModelPlacement::UniKv => PlacementKind::UniKv,
     };
     let keyspace = given.keyspace.clone().with_placement(placement);
     let compaction = match candidate.shape {

@@ -29,7 +29,8 @@ pub struct Heads {
 }
 
 struct State {
-    open: [Option<Arc<ValueFile>>; CLASSES],
+    /// Each with the length at which it is cut.
+    open: [Option<(Arc<ValueFile>, u64)>; CLASSES],
     sketch: Sketch,
     puts: u64,
     record: Vec<u8>,
@@ -83,16 +84,15 @@ impl Heads {
         }
         let class = class(sketch.count(key_hash(key)));
         let options = self.options.now();
-        let full = |file: &ValueFile| file.len() >= file_bytes(&options, &self.files);
-        if let Some(file) = &open[class]
-            && full(file)
+        if let Some((file, full)) = &open[class]
+            && file.len() >= *full
         {
             clock.sealed(file.id);
             open[class] = None;
         }
-        let file = match &mut open[class] {
-            Some(file) => file,
-            none => none.insert(self.files.begin(class as u64)?),
+        let (file, _) = match &mut open[class] {
+            Some(open) => open,
+            none => none.insert((self.files.begin(class as u64)?, file_bytes(&options, &self.files))),
         };
         record.clear();
         compressor.switch_to(options.compression);
@@ -105,13 +105,13 @@ impl Heads {
     /// The files that are appended to.
     #[must_use]
     pub fn open(&self) -> Vec<FileId> {
-        self.state.hold().open.iter().flatten().map(|file| file.id).collect()
+        self.state.hold().open.iter().flatten().map(|(file, _)| file.id).collect()
     }
 
     /// Nothing is appended to the present files any more.
     pub fn seal(&self, clock: &Clock) {
         let mut state = self.state.hold();
-        for file in std::mem::take(&mut state.open).into_iter().flatten() {
+        for (file, _) in std::mem::take(&mut state.open).into_iter().flatten() {
             clock.sealed(file.id);
         }
     }

@@ -1,0 +1,109 @@
+//! The operations of a commit.
+
+use std::sync::Arc;
+
+use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key};
+use bifold_values::placement::WriteOp;
+
+use crate::state::tree::Tree;
+
+/// One operation of a commit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op<'a> {
+    /// The tree it goes to.
+    pub tree: &'a Arc<Tree>,
+    /// The key, or the first key of a range.
+    pub key: &'a [u8],
+    /// What is done to it.
+    pub act: Act<'a>,
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act<'a> {
+    /// Sets the value.
+    Put(&'a [u8]),
+    /// Sets the value, a separated one, by its encoded pointer.
+    Pointer(&'a [u8]),
+    /// Deletes the key.
+    Delete,
+    /// Deletes all keys from the operation's key up to this one, exclusive; without one, to the end.
+    DeleteRange(Option<&'a [u8]>),
+}
+
+/// Bytes that an operation may take in addition to its key and value: log header and memtable node.
+const OP_OVERHEAD_BYTES: u64 = 64;
+
+impl Op<'_> {
+    /// Checks the sizes of key and value.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`].
+    pub fn check(&self) -> Result<()> {
+        match self.act {
+            Act::Put(value) => {
+                key::check_key(self.key)?;
+                key::check_value(value)
+            }
+            Act::Pointer(_) | Act::Delete => key::check_key(self.key),
+            Act::DeleteRange(end) => [Some(self.key), end].into_iter().flatten().try_for_each(|bound| {
+                if bound.len() > key::MAX_KEY_LEN + 1 {
+                    return Err(Error::invalid(
+                        "range",
+                        format!("a bound of {} bytes is longer than any key", bound.len()),
+                    ));
+                }
+                Ok(())
+            }),
+        }
+    }
+
+    /// Bytes it adds.
+    pub fn bytes(&self) -> u64 {
+        let rest = match self.act {
+            Act::Put(payload) | Act::Pointer(payload) => payload.len(),
+            Act::Delete => 0,
+            Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
+        };
+        (self.key.len() + rest) as u64 + OP_OVERHEAD_BYTES
+    }
+
+    /// Gives it to the placement, which may separate its value. Returns where that is then.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
+        let op = match self.act {
+            _ if !self.tree.routes => return Ok(None),
+            Act::Put(value) => WriteOp::Put { key: self.key, value },
+            Act::Delete => WriteOp::Delete { key: self.key },
+            Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
+            Act::Pointer(_) => return Ok(None),
+        };
+        self.tree.view().values.write(op, seqno)
+    }
+
+    /// Bytes it takes in a memtable.
+    pub fn memtable_bytes(&self) -> u64 {
+        match self.act {
+            Act::Put(value) if value.len() >= self.tree.separates_from() => self.key.len() as u64 + OP_OVERHEAD_BYTES,
+            _ => self.bytes(),
+        }
+    }
+}
+
+/// Applies one operation, already in the log, to its memtable. Returns whether it is the memtable's first operation.
+pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
+    let view = op.tree.view();
+    let is_first = view.active.fed_by(log);
+    let mut memtable = view.active.memtable.writer();
+    match op.act {
+        Act::Put(value) => memtable.insert(&Entry::inline(op.key, seqno, value)),
+        Act::Pointer(payload) => memtable.insert(&Entry { key: op.key, seqno, kind: Kind::Pointer, payload }),
+        Act::Delete => memtable.insert(&Entry::delete(op.key, seqno)),
+        Act::DeleteRange(end) => {
+            memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });
+        }
+    }
+    is_first
+}

@@ -1,0 +1,143 @@
+//! How writers and GC wait for as long as the [pace](super) asks.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::Ordering::{Acquire, Relaxed},
+    },
+    time::Duration,
+};
+
+use bifold_contract::Result;
+
+use crate::{
+    api::stats::counters::StallCause,
+    commit::{
+        memory::MEMTABLES_MAX,
+        op::Op,
+        pace::rates::{SPACE_FULL, memtable_rate, space_rate},
+    },
+    engine::Engine,
+    state::tree::Tree,
+};
+
+/// A few moves at a time fit into the last memtable while it is filled less than this.
+const FILL_MOVES: f64 = 0.95;
+
+/// The shortest sleep worth its system call.
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+
+/// The longest single sleep; the rest of the delay is left to the next commit.
+const SLEEP_MAX: Duration = Duration::from_millis(5);
+
+/// The longest that one commit waits for its share of the trickle.
+pub(super) const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
+
+/// The noted fullness of the fullest keyspace that these operations write to.
+fn fullest(ops: &[Op<'_>]) -> f64 {
+    let fullest = ops.iter().map(|op| op.tree.looks.fullness.load(Relaxed)).max();
+    fullest.unwrap_or(0) as f64 / 1000.0
+}
+
+impl Engine {
+    /// Makes the caller wait as long as the pace asks for a commit of `bytes`; `in_memtable` of them go to memtables.
+    ///
+    /// # Errors
+    /// The failure that poisoned the database while waiting.
+    pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<()> {
+        if self.works_in_caller() {
+            return Ok(());
+        }
+        let sealed = self.pace.sealed_noted();
+        let debt_rate = self.pace.debt_rate.load(Relaxed);
+        let fullness = if self.pace.is_space_tight() { fullest(ops) } else { 0.0 };
+        let space_rate = space_rate(fullness, self.pace.free_rate.load(Relaxed) as f64);
+        if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
+            return Ok(());
+        }
+        let fill = self.pace.fill(ops.iter().map(|op| op.tree));
+        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
+            self.wait_for_flush("a commit")?;
+        }
+        let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
+        let by_memtables = memtable_rate(sealed as f64 + fill)
+            .map_or(0.0, |multiple| in_memtable as f64 / (multiple * flush_rate).max(1.0));
+        let by_debt = if debt_rate == 0 { 0.0 } else { bytes as f64 / debt_rate as f64 };
+        // Capped by the longest wait: other writers would pay the rest of a large value's delay.
+        let by_space = space_rate.map_or(0.0, |rate| (bytes as f64 / rate).min(TRICKLE_WAIT_MAX.as_secs_f64()));
+        let costs = [
+            (by_memtables, StallCause::Memtables),
+            (by_debt, StallCause::CompactionDebt),
+            (by_space, StallCause::Space),
+        ];
+        if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
+        {
+            let is_full = || cause == StallCause::Space && fullest(ops) >= SPACE_FULL;
+            self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a GC run wait before its next moves while every memtable is full.
+    ///
+    /// # Errors
+    /// As [`Engine::pace`].
+    pub fn pace_moves(&self, tree: &Arc<Tree>) -> Result<()> {
+        let sealed = self.pace.sealed_noted() as usize;
+        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.pace.fill([tree].into_iter()) >= FILL_MOVES {
+            self.wait_for_flush("a GC run")?;
+        }
+        Ok(())
+    }
+
+    /// Adds `cost` to the delay that writers owe, and sleeps when that is long enough: for a while only, or, while
+    /// space `is_full`, until it is paid.
+    fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
+        let now = self.env.clock.now();
+        let now_ns = nanos(now);
+        let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
+        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
+        let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
+        if owed < SLEEP_MIN {
+            return Ok(());
+        }
+        self.env.clock.sleep(owed.min(SLEEP_MAX));
+        if is_full() {
+            self.wait_while_full(now + owed.min(TRICKLE_WAIT_MAX), is_full)?;
+        }
+        self.counters.stalled(cause, self.env.clock.now().saturating_sub(now));
+        Ok(())
+    }
+
+    /// Waits until `end`, but only while space is full. It does not wait for work to end, which could take long.
+    fn wait_while_full(&self, end: Duration, is_full: impl Fn() -> bool) -> Result<()> {
+        while is_full() {
+            let now = self.env.clock.now();
+            if now >= end {
+                return Ok(());
+            }
+            self.health.open()?;
+            self.env.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
+            if self.pace.is_stale.load(Acquire) {
+                drop(self.pace.refresh());
+            }
+        }
+        // The remaining delay was for a trickle that is no longer needed.
+        self.pace.free_at_ns.fetch_min(nanos(self.env.clock.now()), Relaxed);
+        Ok(())
+    }
+
+    /// Every memtable is full: waits until one is written.
+    fn wait_for_flush(&self, who: &'static str) -> Result<()> {
+        let begin = self.env.clock.now();
+        // Reads the trees themselves, not the notes.
+        let room = || self.pace.sealed_most() < MEMTABLES_MAX - 1;
+        self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;
+        self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
+        Ok(())
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
