@@ -5,6 +5,9 @@
 //!   at. (Of a log, too, unless a crash has left copies whose moves it took: then there are more.) And its records
 //!   ascend by key.
 //!
+//! * `streams`: the same of its files, through the forwarding files that lead there; and the rows of those that are
+//!   not counted as used are the ones through which tables lead.
+//!
 //! Neither more, or space would be lost for good, nor fewer, or a value would be lost; after any history, with any
 //! set of snapshots, and after a crash at any I/O of whatever drops or moves values. Both sides are read
 //! from the files of a flushed and closed database, by other code than the placement's.
@@ -20,6 +23,7 @@ use std::{
 use bifold::{Db, Workers};
 use bifold_contract::{FileId, Kind, Pointer, RangeTombstone, SeqNo, TableMeta, ValueFileMeta};
 use bifold_format::{
+    forward::{self, ROW_BYTES},
     manifest::ManifestReader,
     names, pointer, sorted,
     value::{self, ValueKind},
@@ -52,6 +56,12 @@ type Versions = BTreeSet<(Vec<u8>, SeqNo)>;
 
 /// Class of value files that are sorted by key.
 const ORDERED: u8 = 6;
+
+/// Class of files that say where values have moved.
+const FORWARDS: u8 = 7;
+
+/// Where the value at a file and offset has moved, and the forwarding file that says so.
+type Forwarded = BTreeMap<(FileId, u64), ((FileId, u64), FileId)>;
 
 /// The recorded tables and value files, and what the manifest says of dead bytes in them.
 #[derive(Default)]
@@ -154,21 +164,52 @@ fn check(fs: &MemoryFs, case: &Case) -> usize {
 }
 
 fn check_counters(fs: &MemoryFs, recorded: &Recorded, in_tables: &InTables) {
-    let mut needed = BTreeMap::new();
-    in_tables.separated.values().for_each(|at| *needed.entry(at.file).or_insert(0) += u64::from(at.len));
+    let forwarded = forwarded(fs, recorded);
+    let (mut needed, mut rows) = (BTreeMap::new(), BTreeMap::new());
+    let mut places = BTreeMap::new();
+    for (version, at) in &in_tables.separated {
+        let mut place = (at.file, at.offset);
+        while let Some(&(next, unit)) = forwarded.get(&place) {
+            *rows.entry(unit).or_insert(0) += ROW_BYTES;
+            place = next;
+        }
+        *needed.entry(place.0).or_insert(0) += u64::from(at.len);
+        places.insert(version, (place.0, at));
+    }
     let bytes = files(fs);
     for (id, meta) in recorded.values.iter().filter(|(_, meta)| meta.bytes > 0) {
+        let dead = recorded.dead.get(id).copied().unwrap_or(0);
+        if meta.class == FORWARDS {
+            let all = forwarded.values().filter(|(_, unit)| unit == id).count() as u64 * ROW_BYTES;
+            let unused = all.checked_sub(dead);
+            assert_eq!(unused, Some(rows.get(id).copied().unwrap_or(0)), "unused rows of file {id}");
+            continue;
+        }
         let (_, _, start) = value::describe(&bytes[&names::value(*id)]).unwrap();
-        let valid = (meta.bytes - start).checked_sub(recorded.dead.get(id).copied().unwrap_or(0));
+        let valid = (meta.bytes - start).checked_sub(dead);
         let needed = needed.remove(id).unwrap_or(0);
         let is_right = valid.is_some_and(|valid| valid == needed || (meta.class != ORDERED && valid > needed));
         assert!(is_right, "file {id} of class {}: {needed} bytes are needed, {valid:?} counted", meta.class);
     }
-    let mut lost = in_tables
-        .separated
-        .iter()
-        .filter(|(version, at)| needed.contains_key(&at.file) && !in_tables.is_overwritten(version));
+    let mut lost =
+        places.iter().filter(|(version, (file, _))| needed.contains_key(file) && !in_tables.is_overwritten(version));
     assert_eq!(lost.next(), None, "its file is not there");
+}
+
+/// What the recorded forwarding files say.
+fn forwarded(fs: &MemoryFs, recorded: &Recorded) -> Forwarded {
+    let mut forwarded = Forwarded::new();
+    walk_values(fs, |unit, record| {
+        if record.kind == ValueKind::Forwards && recorded.values.contains_key(&unit) {
+            let forwards = forward::decode(record.body()).unwrap();
+            for row in forwards.rows {
+                let to = (forwards.outputs[usize::from(row.output)], u64::from(row.to));
+                let is_new = forwarded.insert((record.seqno, u64::from(row.from)), (to, unit)).is_none();
+                assert!(is_new, "a value has moved twice from one place");
+            }
+        }
+    });
+    forwarded
 }
 
 fn check_order(fs: &MemoryFs, recorded: &Recorded) {

@@ -15,12 +15,14 @@ bifold_conformance::battery! {
     diffkv: diffkv();
     diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.diffkv.merge = MergePolicy::Off);
     unikv: unikv();
+    streams: case(PlacementKind::Streams);
 }
 
 bifold_conformance::exact! {
     novkv_exact: novkv();
     diffkv_exact: diffkv();
     unikv_exact: unikv();
+    streams_exact: case(PlacementKind::Streams);
 }
 
 mod exact {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{FileId, KeyspaceId, RunId, SeqNo, TableMeta};
+use crate::{FileId, KeyspaceId, Pointer, RunId, SeqNo, TableMeta};
 
 /// One record of the manifest. Applying all records in order to an empty database gives its current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,6 +113,26 @@ pub struct ValueEdit {
     pub garbage: Vec<(FileId, u64, u64)>,
     /// Files and the tags added to those they have. Ignored for a file that has been deleted meanwhile.
     pub tagged: Vec<(FileId, u32)>,
+    /// What a placement turns into counts at the moment the edit is recorded. Never recorded itself.
+    pub pointers: PointerChanges,
+}
+
+/// What a rewrite did to pointers of the index. It is for placements that count by records, not by files: which file
+/// a record is in may change between the rewrite and the moment its edit is recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PointerChanges {
+    /// Of versions that leave the index with the edit: as the index has them.
+    pub dropped: Vec<Pointer>,
+    /// Of versions that stay: the pointer that the index has, and the one that replaces it.
+    pub replaced: Vec<(Pointer, Pointer)>,
+}
+
+impl PointerChanges {
+    /// Adds those of another rewrite.
+    pub fn extend(&mut self, other: Self) {
+        self.dropped.extend(other.dropped);
+        self.replaced.extend(other.replaced);
+    }
 }
 
 impl ValueEdit {

@@ -31,7 +31,9 @@ pub mod rewrite;
 pub mod source;
 pub mod value;
 
-pub use edit::{Edit, KeyspaceEdit, LevelEdit, LogFloor, TableAdded, TableRemoved, ValueEdit, ValueFileMeta};
+pub use edit::{
+    Edit, KeyspaceEdit, LevelEdit, LogFloor, PointerChanges, TableAdded, TableRemoved, ValueEdit, ValueFileMeta,
+};
 pub use entry::{Entry, Kind, RangeTombstone};
 pub use error::{Corruption, Error, Result};
 pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, RunId, SeqNo};

@@ -21,6 +21,7 @@ pub mod bytes;
 pub mod checksum;
 pub mod compression;
 pub mod filter;
+pub mod forward;
 pub mod frame;
 pub mod log;
 pub mod manifest;

@@ -7,6 +7,7 @@
 //! payload   kind u8 │ method u8 │ key length varint │ key │ body
 //! kind      1 value │ 2 delete │ 3 stub │ 4 delete range │ 5 delete range without end │ 6 tag
 //!           7 drops │ 8 index │ 9 properties: nothing about a key, see `sorted.rs`
+//!           10 forwards: nothing about a key, see `forward.rs`
 //! body      value: the value, or when method is not 0 its length u32 and its compressed bytes
 //!           delete range: the first key not deleted          tag: an address          others: nothing
 //! ```
@@ -57,18 +58,22 @@ pub enum ValueKind {
     Index = 8,
     /// No key: the properties of this file.
     Properties = 9,
+    /// No key: where the values of another file have moved ([`crate::forward`]).
+    Forwards = 10,
 }
 
 impl ValueKind {
     /// Whether a record of this kind has a key.
     #[must_use]
     pub fn has_key(self) -> bool {
-        !matches!(self, Self::Drops | Self::Index | Self::Properties)
+        !matches!(self, Self::Drops | Self::Index | Self::Properties | Self::Forwards)
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
-        use ValueKind::{Delete, DeleteRange, DeleteRangeUnbounded, Drops, Index, Properties, Stub, Tag, Value};
-        [Value, Delete, Stub, DeleteRange, DeleteRangeUnbounded, Tag, Drops, Index, Properties]
+        use ValueKind::{
+            Delete, DeleteRange, DeleteRangeUnbounded, Drops, Forwards, Index, Properties, Stub, Tag, Value,
+        };
+        [Value, Delete, Stub, DeleteRange, DeleteRangeUnbounded, Tag, Drops, Index, Properties, Forwards]
             .into_iter()
             .find(|&kind| kind as u8 == byte)
     }
@@ -323,7 +328,7 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
         let start = *input;
         let kind = input.u8()?;
         let kind =
-            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 9", format!("kind {kind}")))?;
+            ValueKind::from_byte(kind).ok_or_else(|| start.damage("a kind from 1 to 10", format!("kind {kind}")))?;
         let start = *input;
         let method = input.u8()?;
         let method = Method::from_byte(method)

@@ -26,13 +26,14 @@ use bifold::{
 use crate::{random::Random, read::Trouble, report::guarded};
 
 /// The placements, by the names of the command line.
-const PLACEMENTS: [(&str, PlacementKind); 6] = [
+const PLACEMENTS: [(&str, PlacementKind); 7] = [
     ("inline", PlacementKind::Inline),
     ("wisckey", PlacementKind::WiscKey),
     ("hashkv", PlacementKind::HashKv),
     ("novkv", PlacementKind::NovKv),
     ("diffkv", PlacementKind::DiffKv),
     ("unikv", PlacementKind::UniKv),
+    ("streams", PlacementKind::Streams),
 ];
 
 /// A process that does nothing for this long hangs.

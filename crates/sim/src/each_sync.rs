@@ -45,14 +45,7 @@ const MADE_MAX: u64 = 12;
 /// logs.
 const DOOMED_MAX: u64 = 16;
 
-const PLACEMENTS: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,6 +35,12 @@ impl OptionSet {
                 keyspace.placement = PlacementKind::UniKv;
             }
         }
+        let mut random_streams = Random::new(seed ^ index.rotate_left(40), "streams");
+        for keyspace in &mut keyspaces {
+            if random_streams.below(5) == 0 {
+                keyspace.placement = PlacementKind::Streams;
+            }
+        }
         let mut random_indexes = Random::new(seed ^ index.rotate_left(40), "hash indexes");
         keyspaces.iter_mut().for_each(|keyspace| keyspace.hash_index = hash_index(&mut random_indexes));
         let memory_limit = random.pick(&[1 << 20, 2 << 20, 8 << 20, 64 << 20]);

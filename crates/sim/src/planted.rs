@@ -72,6 +72,8 @@ const REGION: Test = Test::Unit("bifold-io", "region::");
 const DELETES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-conformance", "placements", "novkv_exact::");
 const DIFFKV: Test = Test::Unit("bifold-values", "diffkv::");
+const STREAMS_EXACT: Test = Test::Integration("bifold-conformance", "placements", "streams_exact::");
+const STREAMS_READERS: Test = Test::Integration("bifold-conformance", "placements", "streams::a13_every_set");
 const DIFFKV_EXACT: Test = Test::Integration("bifold-conformance", "placements", "diffkv_exact::valid_records");
 const DIFFKV_READERS: Test = Test::Integration("bifold-conformance", "placements", "diffkv::a16");
 const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
@@ -204,6 +206,9 @@ pub const ALL: &[Planted] = &[
     bug("move_what_is_left_out", LEFT_OUT),
     bug("damage_counts", PRESSURE),
     bug("keep_given_up", GIVEN_UP),
+    bug("forget_left_meanwhile", STREAMS_EXACT),
+    bug("forwards_go_early", STREAMS_EXACT),
+    bug("snapshots_need_no_source", STREAMS_READERS),
     bug("change_shared_files", HARD_LINKS),
 ];
 

@@ -55,14 +55,7 @@ const ACTS: &[Act] = &[
 
 const KEYS: usize = 60;
 
-const PLACEMENTS: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// The program in the same directory as this one, where `cargo build -p bifold-cli` puts it.
 ///

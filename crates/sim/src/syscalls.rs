@@ -38,14 +38,7 @@ const CHECKPOINT_EVERY: CommitNo = 29;
 /// Bytes of an acknowledgement: the writer, then the commit's number.
 const ACK_BYTES: usize = 9;
 
-const PLACEMENTS: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]

@@ -131,6 +131,10 @@ pub trait Placement: Send + Sync {
         true
     }
 
+    /// `edit` is about to be recorded, and no other is meanwhile: adds to its garbage what its
+    /// [`pointers`](ValueEdit::pointers) mean for files as they are now.
+    fn count_pointers(&self, _edit: &mut ValueEdit) {}
+
     /// Files, with their bytes, that hold nothing needed once the garbage of `edit` is counted, and that no log
     /// points into. They are removed with `edit`.
     fn drained_by(&self, _edit: &ValueEdit) -> Vec<(FileId, u64)> {
@@ -157,9 +161,9 @@ pub trait Placement: Send + Sync {
     fn is_left_out(&self, _file: FileId) {}
 
     /// Commits have overwritten about so many more bytes of records; only snapshots still see those. This is an
-    /// estimate, from a sample of the commits and the part of the index in memory. Called only for placements with
-    /// [`Profile::learns_from_rewrites`].
-    fn note_overwritten(&self, _bytes: u64) {}
+    /// estimate, from a sample of the commits and the part of the index in memory. `find` asks the whole index where
+    /// the overwritten record of the sample is. Called only for placements with [`Profile::learns_from_rewrites`].
+    fn note_overwritten(&self, _bytes: u64, _find: &dyn Fn() -> Option<Pointer>) {}
 
     /// The stale estimate: bytes that [`Placement::space`] counts as live and that are probably dead. Nobody knows
     /// which.

@@ -108,11 +108,19 @@ pub enum PlacementKind {
     /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
     #[serde(rename = "unikv")]
     UniKv,
+    /// In files by update frequency. GC moves them to files by age, neither asks the index about most of them nor
+    /// writes to it.
+    #[serde(rename = "streams")]
+    Streams,
     /// Where a placement of this name in [`Options::placements`] puts them. In TOML `placement = { own = "name" }`.
     Own(PlacementName),
 }
 
 impl PlacementKind {
+    /// Bifold's own.
+    pub const ALL: [Self; 7] =
+        [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
+
     /// A placement that somebody else wrote: [`Options::placements`] must have it whenever the database is opened.
     ///
     /// # Errors
@@ -131,6 +139,7 @@ impl PlacementKind {
             Self::NovKv => "novkv",
             Self::DiffKv => "diffkv",
             Self::UniKv => "unikv",
+            Self::Streams => "streams",
             Self::Own(name) => name.as_str(),
         }
     }

@@ -157,7 +157,7 @@ impl Engine {
         while !self.signal.is_stopping() {
             let seen = self.signal.epoch();
             match self.health.writable().ok().and_then(|()| self.take_task(role)) {
-                Some(task) => self.do_task(&task),
+                Some(task) => self.do_task(task),
                 None if self.signal.sleep_past(seen) != Woken::Changed => self.work.doubt(),
                 None => {}
             }
@@ -176,7 +176,7 @@ impl Engine {
             while self.health.writable().is_ok()
                 && let Some(task) = self.take_task(Role::Alone)
             {
-                self.do_task(&task);
+                self.do_task(task);
             }
         });
         Ok(())
@@ -216,9 +216,9 @@ impl Engine {
         })
     }
 
-    fn do_task(&self, task: &Task) {
+    fn do_task(&self, task: Task) {
         let _at_work = self.signal.working();
-        let outcome = match task {
+        let outcome = match &task {
             Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
             Task::FlushRange(range) => {
                 self.help_flush(range);
@@ -234,32 +234,42 @@ impl Engine {
             // Already noted: the work starts again when there is room.
             Err(Error::Full { .. }) => {}
             Err(_) if planted!("swallow_flush_error") => {}
-            other => drop(self.end_of_task(task, other)),
+            other => drop(self.end_of_task(&task, other)),
         }
         self.end_task(task);
     }
 
-    fn end_task(&self, task: &Task) {
+    /// Nothing of the task is held any more when others learn that it has ended: the files of a keyspace that was
+    /// dropped meanwhile go with the last who holds them.
+    fn end_task(&self, task: Task) {
         if task.merges() {
             // What follows notifies.
             self.work.take(|state| state.merging -= 1);
         }
         match task {
-            Task::Flush(tree) => self.end_work(tree.keyspace, |state| {
-                state.flushing.remove(&tree.keyspace);
+            Task::Flush(tree) => self.end_work(released(tree), |state, keyspace| {
+                state.flushing.remove(&keyspace);
             }),
-            Task::FlushRange(range) => self.end_work(range.keyspace(), |_state| {}),
-            Task::Compact(tree, job) => self.end_compaction(tree.keyspace, job),
-            Task::Gc(tree, job) => self.end_gc(tree.keyspace, Some(job.claim())),
-            Task::Reclaim(tree) => self.end_work(tree.keyspace, |state| {
-                state.reclaiming.remove(&tree.keyspace);
+            Task::FlushRange(range) => {
+                let keyspace = range.keyspace();
+                drop(range);
+                self.end_work(keyspace, |_state, _| {});
+            }
+            Task::Compact(tree, job) => self.end_compaction(released(tree), &job),
+            Task::Gc(tree, job) => {
+                let claim = job.claim().clone();
+                drop(job);
+                self.end_gc(released(tree), Some(&claim));
+            }
+            Task::Reclaim(tree) => self.end_work(released(tree), |state, keyspace| {
+                state.reclaiming.remove(&keyspace);
             }),
         }
     }
 
     /// Gives back what [`Work::try_begin`](crate::background::work::Work::try_begin) or a worker took for `job`.
     pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
-        self.end_work(keyspace, |state| {
+        self.end_work(keyspace, |state, keyspace| {
             if let Some(busy) = state.busy.get_mut(&keyspace) {
                 unmark(busy, job);
             }
@@ -268,7 +278,7 @@ impl Engine {
 
     /// Gives back what a worker or [`Work::try_gc`](crate::background::work::Work::try_gc) took.
     pub fn end_gc(&self, keyspace: KeyspaceId, claim: Option<&GcClaim>) {
-        self.end_work(keyspace, |state| {
+        self.end_work(keyspace, |state, keyspace| {
             let gc = state.gc.entry(keyspace).or_default();
             match claim.and_then(|claim| gc.running.iter().position(|running| running == claim)) {
                 Some(at) => drop(gc.running.swap_remove(at)),
@@ -277,9 +287,9 @@ impl Engine {
         });
     }
 
-    fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState)) {
+    fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState, KeyspaceId)) {
         self.work.change(keyspace, |state| {
-            give_back(state);
+            give_back(state, keyspace);
             state.running -= 1;
         });
         self.pace.update_of(&[keyspace]);
@@ -437,6 +447,11 @@ impl Engine {
         };
         (load, job)
     }
+}
+
+/// Lets go of a tree. Returns its keyspace.
+fn released(tree: Arc<Tree>) -> KeyspaceId {
+    tree.keyspace
 }
 
 #[cfg(test)]

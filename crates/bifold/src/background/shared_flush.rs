@@ -170,7 +170,8 @@ fn joined(outputs: impl Iterator<Item = Output>) -> Output {
     for output in outputs {
         all.tables.extend(output.tables);
         all.held.extend(output.held);
-        let ValueEdit { removed, added, garbage: of_range, tagged } = output.values;
+        let ValueEdit { removed, added, garbage: of_range, tagged, pointers } = output.values;
+        all.values.pointers.extend(pointers);
         all.values.removed.extend(removed);
         all.values.added.extend(added);
         all.values.tagged.extend(tagged);

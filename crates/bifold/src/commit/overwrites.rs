@@ -16,7 +16,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use bifold_contract::{Entry, Kind, Pointer, SeqNo};
-use bifold_format::filter::key_hash;
+use bifold_format::{filter::key_hash, pointer};
+use bifold_index::lookup::{Lookup, LookupCounters};
 
 use crate::{
     commit::op::{Act, Op},
@@ -103,8 +104,21 @@ impl Sampled<'_> {
     /// way.
     pub fn report(&self) {
         if self.overwrites_older() {
-            self.tree.placement().note_overwritten(self.bytes);
+            self.tree.placement().note_overwritten(self.bytes, &|| self.find_older());
         }
+    }
+
+    /// Where the record of the version that it overwrites stands; `None` too if that cannot be read.
+    fn find_older(&self) -> Option<Pointer> {
+        let (view, snapshot) = (self.tree.view(), self.seqno - 1);
+        let in_memtables = view.layers().find_map(|layer| layer.memtable.get(self.key, snapshot));
+        if let Some(entry) = in_memtables {
+            return (entry.kind == Kind::Pointer).then(|| pointer::decode(entry.payload).ok())?;
+        }
+        let key_hash = key_hash(self.key);
+        let lookup = Lookup { key: self.key, key_hash, snapshot, covered_by: 0, locator: view.version.locator() };
+        let found = view.version.get(&lookup, &LookupCounters::default()).ok()??;
+        (found.kind == Kind::Pointer).then(|| pointer::decode(&found.payload).ok())?
     }
 
     fn overwrites_older(&self) -> bool {

@@ -150,6 +150,7 @@ impl State {
             edit.values.added.extend(pending_edit.added);
             edit.values.garbage.extend(pending_edit.garbage);
         }
+        tree.placement().count_pointers(&mut edit.values);
         let freed = remove_drained(tree, &mut edit.values);
         let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
         edit.levels.push(change);

@@ -18,7 +18,8 @@ use bifold_values::{
         value_files::{StoreContext, ValueFiles},
     },
     placements::{
-        Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, unikv::UniKv, wisckey::WiscKey,
+        Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, streams::Streams, unikv::UniKv,
+        wisckey::WiscKey,
     },
     store::ValueStore,
 };
@@ -46,6 +47,7 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
         PlacementKind::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
         PlacementKind::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
         PlacementKind::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
+        PlacementKind::Streams => ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?),
         PlacementKind::Own(name) => match own {
             OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),

@@ -24,14 +24,7 @@ use bifold_io::{
 
 use crate::support::{TempDir, check_filled, entries, fill, tiny, tiny_db};
 
-const ALL: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
 fn options(placement: PlacementKind) -> Options {
     let values = Values {

@@ -10,14 +10,7 @@ use bifold::{
 
 use crate::support::{TempDir, check_filled, entries, fill, tiny};
 
-const ALL: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
 fn options(placement: PlacementKind) -> Options {
     let values = Values {

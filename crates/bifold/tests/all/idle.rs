@@ -11,14 +11,7 @@ use bifold::{
 };
 use bifold_io::{clock::SystemClock, memory::MemoryFs, threads::SystemThreads};
 
-const PLACEMENTS: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 const KEYS: u32 = 1500;
 const VALUE_BYTES: u64 = 1000;

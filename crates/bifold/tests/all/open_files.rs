@@ -12,14 +12,7 @@ use crate::support::{TempDir, entries, tiny};
 
 const OPEN_MAX: usize = 8;
 
-const PLACEMENTS: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// Tables and value files so small that there are hundreds.
 fn options(placement: PlacementKind, workers: Workers) -> Options {

@@ -20,14 +20,7 @@ use crate::{
     threads::{Doing, must_end},
 };
 
-pub const PLACEMENTS: [PlacementKind; 6] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-];
+pub const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// A call of the file system that is held up until the test lets it go.
 pub struct Held {

@@ -59,6 +59,7 @@ fn rich_edit() -> Edit {
             }],
             garbage: vec![(11, 1000, 2)],
             tagged: vec![(11, 2)],
+            ..ValueEdit::default()
         },
     }
 }

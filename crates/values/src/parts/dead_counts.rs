@@ -17,8 +17,13 @@ pub struct DeadCounts {
 impl DeadCounts {
     /// Counts a record that nobody needs any more.
     pub fn add(&mut self, pointer: Pointer) {
-        let (bytes, entries) = self.files.entry(pointer.file).or_default();
-        *bytes += u64::from(pointer.len);
+        self.add_bytes(pointer.file, pointer.len.into());
+    }
+
+    /// Counts so many bytes of a file, as one record.
+    pub fn add_bytes(&mut self, file: FileId, record_bytes: u64) {
+        let (bytes, entries) = self.files.entry(file).or_default();
+        *bytes += record_bytes;
         *entries += 1;
     }
 

@@ -7,6 +7,8 @@
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`ordered_values`] | values that flushes and merges sort partially (DiffKV §3; UniKV §III-C) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
+//! | [`forwarding`] | where values have moved that the index has at their old place |
+//! | [`sketch`] | how often keys were written lately |
 //! | [`handles`] | the current place of values whose pointers are out of date (NovKV §III-D) |
 //! | [`relocation`] | GC of files by asking the index (HashKV §2.2; DiffKV §4.2) |
 //! | [`dead_counts`] | what flush and compaction drop, by file |
@@ -28,6 +30,7 @@ pub mod buffers;
 pub mod covered_ranges;
 pub mod dead_counts;
 pub mod drop_keys;
+pub mod forwarding;
 pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
@@ -37,6 +40,7 @@ pub mod relocation;
 pub mod salvage;
 pub mod scan;
 pub mod segment_groups;
+pub mod sketch;
 pub mod sorted_table;
 pub mod stale_estimate;
 pub mod sync;

@@ -22,6 +22,7 @@ mod tests;
 
 use bifold_contract::{FileId, IoSource, MAX_KEY_LEN, Result};
 use bifold_format::{
+    forward,
     frame::{self, HEADER_BYTES, Step, TRAILER_BYTES},
     names::{self, FileKind},
     sorted,
@@ -286,6 +287,10 @@ fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
         ValueKind::Drops => {
             let decoded = sorted::decode_drops(record.body(), |_| ());
             return decoded.map_err(|damage| format!("a drop block that does not decode: {damage}"));
+        }
+        ValueKind::Forwards => {
+            let decoded = forward::decode(record.body()).map(drop);
+            return decoded.map_err(|damage| format!("forwards that do not decode: {damage}"));
         }
         ValueKind::Index | ValueKind::Properties => return Ok(()),
     }

@@ -72,6 +72,9 @@ pub const SORTED: u8 = 5;
 /// Class of files with values sorted by key, found only through the index of the keyspace.
 pub const ORDERED: u8 = 6;
 
+/// Class of files that say where the values of other files have moved.
+pub const FORWARDS: u8 = 7;
+
 /// Memory that an open file takes: its record, its path, the state of its reader and append region. Measured with 8
 /// 000.
 const OPEN_FILE_BYTES: u64 = 1200;

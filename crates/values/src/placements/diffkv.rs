@@ -189,7 +189,7 @@ impl Placement for DiffKv {
         self.ordered.space()
     }
 
-    fn note_overwritten(&self, bytes: u64) {
+    fn note_overwritten(&self, bytes: u64, _find: &dyn Fn() -> Option<Pointer>) {
         self.ordered.stale().add(bytes);
     }
 

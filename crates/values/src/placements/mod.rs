@@ -8,12 +8,14 @@
 //! | [`novkv`] | NovKV, MSST 2020 |
 //! | [`diffkv`] | DiffKV, ATC 2021 |
 //! | [`unikv`] | UniKV, ICDE 2020 |
+//! | [`streams`] | none: ours |
 
 pub mod diffkv;
 pub mod hashkv;
 pub mod inline;
 pub mod novkv;
 pub mod options;
+pub mod streams;
 pub mod unikv;
 pub mod wisckey;
 

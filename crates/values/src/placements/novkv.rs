@@ -278,7 +278,7 @@ impl Placement for NovKv {
         ValueSpace { files, total_bytes, live_bytes, drained_bytes: 0, left_out_bytes }
     }
 
-    fn note_overwritten(&self, bytes: u64) {
+    fn note_overwritten(&self, bytes: u64, _find: &dyn Fn() -> Option<Pointer>) {
         self.shared.stale.add(bytes);
     }
 

@@ -24,7 +24,8 @@ use bifold_values::{
         WriteOp,
     },
     placements::{
-        Settings, ValueOptions, diffkv::DiffKv, hashkv::HashKv, novkv::NovKv, unikv::UniKv, wisckey::WiscKey,
+        Settings, ValueOptions, diffkv::DiffKv, hashkv::HashKv, novkv::NovKv, streams::Streams,
+        unikv::UniKv, wisckey::WiscKey,
     },
     store::ValueStore,
 };
@@ -61,6 +62,7 @@ impl Bed {
             "hashkv" => ValueStore::new(Arc::clone(&files), HashKv::open(&files, settings).unwrap()),
             "novkv" => ValueStore::new(Arc::clone(&files), NovKv::open(&files, settings).unwrap()),
             "diffkv" => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, settings)),
+            "streams" => ValueStore::new(Arc::clone(&files), Streams::open(&files, settings).unwrap()),
             "unikv" => ValueStore::new(Arc::clone(&files), UniKv::open(&files, settings)),
             other => panic!("`{other}` is no placement of these plans"),
         };
@@ -136,6 +138,7 @@ impl Bed {
     }
 
     fn install(&self, mut edit: ValueEdit) {
+        self.store.count_pointers(&mut edit);
         edit.removed.extend(self.store.drained_by(&edit).into_iter().map(|(file, _)| file));
         self.store.installed(&edit);
     }

@@ -51,6 +51,11 @@ fn unikv_picks_what_its_plans_say() {
     check("unikv");
 }
 
+#[test]
+fn streams_picks_what_its_plans_say() {
+    check("streams");
+}
+
 fn check(name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/plans/{name}.txt"));
     let golden = fs::read_to_string(&path).unwrap();

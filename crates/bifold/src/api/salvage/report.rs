@@ -141,7 +141,7 @@ impl FileReport {
                 self.drop_keys += sorted::drop_totals(record.body()).map_or(0, |totals| totals.count);
                 return;
             }
-            ValueKind::Index | ValueKind::Properties => return,
+            ValueKind::Index | ValueKind::Properties | ValueKind::Forwards => return,
         } += 1;
     }
 

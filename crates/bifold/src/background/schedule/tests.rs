@@ -70,7 +70,7 @@ fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
     let ((a, b), (c, d)) = (ends(&first), ends(&second));
     assert!(b < c || d < a, "{first:?} and {second:?} write the same keys");
     assert!(bed.take().is_none(), "nothing is left");
-    thread::scope(|scope| tasks.iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
+    thread::scope(|scope| tasks.into_iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
     engine.health.well().unwrap();
     let busy = engine.work.busy(tree.keyspace);
     assert!(busy.tables.is_empty() && busy.outputs.is_empty(), "{busy:?}");
@@ -101,7 +101,7 @@ fn keys_that_a_running_job_writes_are_taken() {
     };
     assert!(output(&running) > 0);
     assert_eq!(output(&other), 0, "below, it would overlap the output of the running job");
-    [running, other].iter().for_each(|task| bed.engine.do_task(task));
+    [running, other].into_iter().for_each(|task| bed.engine.do_task(task));
     bed.engine.health.well().unwrap();
 }
 

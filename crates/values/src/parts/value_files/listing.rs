@@ -82,7 +82,7 @@ impl ValueFiles {
                 .chain(self.deleted.hold().iter().map(|(&id, &last)| self.deleted_meta(id, last)))
                 .collect(),
             garbage: files.iter().map(dead).filter(|garbage| garbage.1 > 0).collect(),
-            tagged: Vec::new(),
+            ..ValueEdit::default()
         }
     }
 

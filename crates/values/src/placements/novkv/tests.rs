@@ -393,13 +393,13 @@ fn a_rewrite_is_asked_for_when_files_would_be_worth_collecting_after_it() {
     let live = stage.placement.space().live_bytes;
     let pick = |stale: u64| {
         stage.placement.shared.stale.keep_below(0);
-        stage.placement.note_overwritten(stale);
+        stage.placement.note_overwritten(stale, &|| None);
         stage.placement.choose(&pressure(0.9))
     };
     assert_eq!(pick(live / 10), None, "space is within its target");
     assert_eq!(pick(live * 28 / 100), None, "all files would be more than 0.7 valid");
     assert_eq!(pick(live * 32 / 100), Some(Choice::Search));
-    stage.placement.note_overwritten(live);
+    stage.placement.note_overwritten(live, &|| None);
     assert_eq!(stage.placement.choose(&pressure(0.1)), None, "but so much cannot be stale");
     assert_eq!(versions.len(), 1000);
 }
@@ -412,7 +412,7 @@ fn known_garbage_is_collected_before_a_rewrite_looks_for_more_unless_much_is_sta
         let edit = stage.drop_versions(&dropped);
         stage.install(&edit);
         stage.placement.shared.stale.keep_below(0);
-        stage.placement.note_overwritten(stage.placement.space().live_bytes * stale_percent / 100);
+        stage.placement.note_overwritten(stage.placement.space().live_bytes * stale_percent / 100, &|| None);
         let pick = stage.placement.choose(&pressure(0.9));
         pick.expect("space is wanted") == Choice::Search
     };
@@ -425,7 +425,7 @@ fn known_garbage_is_collected_before_a_rewrite_looks_for_more_unless_much_is_sta
 fn what_a_rewrite_drops_is_no_longer_stale() {
     let (stage, versions) = filled();
     let each = u64::from(versions[0].2.len);
-    stage.placement.note_overwritten(500 * each);
+    stage.placement.note_overwritten(500 * each, &|| None);
     assert_eq!(stage.placement.stale_bytes(&pressure(0.9)), 500 * each);
     let _edit = stage.drop_versions(&versions[..200]);
     assert_eq!(stage.placement.stale_bytes(&pressure(0.9)), 300 * each);

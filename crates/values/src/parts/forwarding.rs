@@ -1,0 +1,243 @@
+//! Where values have moved, for readers and rewrites that still have their old pointers.
+//!
+//! ```text
+//! index: pointer into file 7 ─▶ 7 is gone ─▶ forwards of 7: row of that offset ─▶ file 12 ─▶ its record
+//!        merge finds the pointer ─────────────▶ writes the new one in its place, and counts the row as used up
+//!        all rows of a unit are used up ──────▶ its forwarding file goes with the edit that says so
+//! ```
+//!
+//! A **unit** is what one GC run has moved: one forwarding file, with a table of rows for each source. Rows are ten
+//! bytes in memory and on disk. A value that has moved twice is found through two tables.
+//!
+//! **What is exact.** A row is used up when the version it is for leaves the index or is written with a newer pointer.
+//! Both happen by an edit of the manifest, and so does the installation of a unit. So what a row is used up by is
+//! decided when the edit is recorded, under the manifest lock, and not when the rewrite meets the pointer.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use arc_swap::ArcSwap;
+use bifold_contract::{FileId, IoSource, Pointer, Result, planted};
+use bifold_format::{
+    forward::{self, ROW_BYTES, Row},
+    value::ValueKind,
+};
+
+use super::{budget::Taken, hash_map::HashMap, scan::Scan, sync::LockExt, value_files::ValueFile};
+
+/// Where the values of one file have moved, by one GC run.
+#[derive(Debug)]
+pub struct Table {
+    /// The forwarding file.
+    unit: FileId,
+    forwards: forward::Forwards,
+}
+
+impl Table {
+    fn next(&self, at: Pointer) -> Option<Pointer> {
+        let from = u32::try_from(at.offset).ok()?;
+        let rows = &self.forwards.rows;
+        let Row { to, output, .. } = rows[rows.binary_search_by_key(&from, |row| row.from).ok()?];
+        Some(Pointer { file: self.forwards.outputs[usize::from(output)], offset: to.into(), ..at })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        (self.forwards.rows.capacity() * size_of::<Row>() + self.forwards.outputs.capacity() * size_of::<FileId>())
+            as u64
+    }
+}
+
+/// What one GC run has moved.
+#[derive(Debug)]
+struct Unit {
+    file: Arc<ValueFile>,
+    sources: Vec<FileId>,
+    rows: u64,
+    _memory: Taken,
+}
+
+/// All units of a keyspace.
+#[derive(Debug, Default)]
+pub struct Forwarding {
+    tables: ArcSwap<HashMap<FileId, Vec<Arc<Table>>>>,
+    units: Mutex<BTreeMap<FileId, Unit>>,
+}
+
+impl Forwarding {
+    /// Reads a forwarding file of an earlier session.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn adopt(&self, file: &Arc<ValueFile>, memory: impl Fn(u64) -> Taken) -> Result<()> {
+        let mut tables = Vec::new();
+        let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
+        while let Some((record, _)) = scan.sound()? {
+            if record.kind == ValueKind::Forwards {
+                let forwards = forward::decode(record.body());
+                let at = record.offset;
+                tables.push((record.seqno, forwards.map_err(|damage| damage.at(at).of(file.reader().path()))?));
+            }
+        }
+        self.add(file, tables, memory);
+        Ok(())
+    }
+
+    /// Leads readers of these sources to where their values are now. `memory` takes bytes of a budget.
+    pub fn add(
+        &self,
+        file: &Arc<ValueFile>,
+        of_sources: Vec<(FileId, forward::Forwards)>,
+        memory: impl Fn(u64) -> Taken,
+    ) {
+        let mut units = self.units.hold();
+        let mut tables = HashMap::clone(&self.tables.load());
+        let (mut rows, mut bytes, mut sources) = (0, 0, Vec::new());
+        for (source, forwards) in of_sources {
+            let table = Arc::new(Table { unit: file.id, forwards });
+            rows += table.forwards.rows.len() as u64;
+            bytes += table.memory_bytes();
+            sources.push(source);
+            tables.entry(source).or_default().push(table);
+        }
+        self.tables.store(Arc::new(tables));
+        units.insert(file.id, Unit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
+    }
+
+    /// A unit was removed from the manifest: nothing in the index leads to it.
+    pub fn remove(&self, unit: FileId) {
+        let mut units = self.units.hold();
+        let Some(Unit { sources, .. }) = units.remove(&unit) else { return };
+        let mut tables = HashMap::clone(&self.tables.load());
+        for source in sources {
+            if let Some(of_source) = tables.get_mut(&source) {
+                of_source.retain(|table| table.unit != unit);
+                if of_source.is_empty() {
+                    tables.remove(&source);
+                }
+            }
+        }
+        self.tables.store(Arc::new(tables));
+    }
+
+    /// Whether nothing has moved that the index does not know.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tables.load().is_empty()
+    }
+
+    /// Where the value at `pointer` has moved by one GC run, and that run's unit.
+    #[must_use]
+    pub fn next(&self, pointer: Pointer) -> Option<(Pointer, FileId)> {
+        let tables = self.tables.load();
+        tables.get(&pointer.file)?.iter().find_map(|table| table.next(pointer).map(|next| (next, table.unit)))
+    }
+
+    /// Where the value at `pointer` is now.
+    #[must_use]
+    pub fn resolve(&self, mut pointer: Pointer) -> Pointer {
+        while let Some((next, _)) = self.next(pointer) {
+            pointer = next;
+        }
+        pointer
+    }
+
+    /// The units without a row that anything in the index needs, once these counts of used rows are added, each with
+    /// its bytes.
+    #[must_use]
+    pub fn used_up(&self, garbage: &[(FileId, u64, u64)]) -> Vec<(FileId, u64)> {
+        let units = self.units.hold();
+        let spared = if planted!("forwards_go_early") { ROW_BYTES } else { 0 };
+        let is_used_up = |&&(id, bytes, _): &&(FileId, u64, u64)| {
+            units.get(&id).is_some_and(|unit| unit.file.dead() + bytes + spared >= unit.rows * ROW_BYTES)
+        };
+        garbage.iter().filter(is_used_up).map(|&(id, ..)| (id, units[&id].file.len())).collect()
+    }
+
+    /// Values that have moved and that the index still has at their old place.
+    #[must_use]
+    pub fn waiting(&self) -> u64 {
+        let units = self.units.hold();
+        units.values().map(|unit| unit.rows.saturating_sub(unit.file.dead() / ROW_BYTES)).sum()
+    }
+
+    /// The files whose values have moved, that a unit knows of.
+    #[must_use]
+    pub fn sources(&self) -> Vec<FileId> {
+        self.tables.load().keys().copied().collect()
+    }
+
+    /// Memory of all tables.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.tables.load().values().flatten().map(|table| table.memory_bytes()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_format::forward::Forwards;
+    use bifold_io::memory::MemoryFs;
+
+    use super::*;
+    use crate::parts::{
+        budget::Budget,
+        value_files::{FORWARDS, ValueFiles, scratch::value_files},
+    };
+
+    fn at(file: FileId, offset: u64) -> Pointer {
+        Pointer { file, epoch: 0, offset, len: 9 }
+    }
+
+    fn rows(offsets: &[(u32, u32)]) -> Forwards {
+        let rows = offsets.iter().map(|&(from, to)| Row { from, to, output: 0 }).collect();
+        Forwards { outputs: vec![70], rows }
+    }
+
+    /// A forwarding file with these tables.
+    fn file(files: &ValueFiles, tables: &[(FileId, Forwards)]) -> Arc<ValueFile> {
+        let mut copy = files.begin_copy(FORWARDS, 0).unwrap();
+        for (source, forwards) in tables {
+            copy.append_with(|out, place| forward::encode(out, place, *source, forwards)).unwrap();
+        }
+        let meta = files.finish_alone(copy).unwrap();
+        files.get(meta.id).unwrap()
+    }
+
+    #[test]
+    fn values_are_found_where_two_runs_have_moved_them() {
+        let (files, budget, forwarding) =
+            (value_files(&MemoryFs::new(), 100), Budget::new(1 << 20), Forwarding::default());
+        let first = [(50, rows(&[(100, 8), (200, 16)]))];
+        let second = [(70, rows(&[(16, 900)])), (60, rows(&[(1, 2)]))];
+        let [first, second] = [&first[..], &second[..]].map(|tables| file(&files, tables));
+        for unit in [&first, &second] {
+            forwarding.adopt(unit, |bytes| budget.take_anyway(bytes)).unwrap();
+        }
+        assert_eq!(forwarding.resolve(at(50, 100)), at(70, 8));
+        assert_eq!(forwarding.resolve(at(50, 200)), at(70, 900), "moved twice");
+        assert_eq!(forwarding.resolve(at(50, 150)), at(50, 150), "it was dead");
+        assert_eq!(forwarding.next(at(50, 200)), Some((at(70, 16), first.id)));
+        assert_eq!((forwarding.waiting(), budget.used_bytes()), (4, forwarding.memory_bytes()));
+        forwarding.remove(first.id);
+        assert_eq!(forwarding.resolve(at(50, 100)), at(50, 100));
+        assert_eq!(forwarding.resolve(at(70, 16)), at(70, 900));
+        forwarding.remove(second.id);
+        assert!(forwarding.is_empty() && budget.used_bytes() == 0);
+    }
+
+    #[test]
+    fn a_unit_is_used_up_when_its_last_row_is() {
+        let (files, budget, forwarding) =
+            (value_files(&MemoryFs::new(), 100), Budget::new(1 << 20), Forwarding::default());
+        let unit = file(&files, &[(50, rows(&[(1, 1), (2, 2)])), (51, rows(&[(7, 7)]))]);
+        forwarding.adopt(&unit, |bytes| budget.take_anyway(bytes)).unwrap();
+        let used = |rows: u64| forwarding.used_up(&[(unit.id, rows * ROW_BYTES, rows), (3, 1 << 30, 1)]);
+        assert_eq!(used(2), []);
+        assert_eq!(used(3), [(unit.id, unit.len())]);
+        unit.add_dead(2 * ROW_BYTES);
+        assert_eq!((used(0), forwarding.waiting()), (vec![], 1));
+        assert_eq!(used(1), [(unit.id, unit.len())]);
+    }
+}

@@ -1,0 +1,399 @@
+//! `streams`: values in append files by update frequency, survivors of GC by age. Ours.
+//!
+//! ```text
+//! put ─▶ sketch: how often lately? ─▶ one of 5 files ─▶ log, memtable: the address
+//!                                                                             merge drops it ─▶ bit and count of its file
+//! GC: files with most dead/live × age ─▶ live values ─▶ one of 4 files by age ─▶ a forwarding file says where
+//!                                                             readers follow it; merges write the new address (no commit)
+//! ```
+//!
+//! What comes from where:
+//!
+//! | idea | source |
+//! |---|---|
+//! | values written once, before the log (WiscKey's log) | HashKV §2.2 |
+//! | dead values are reported by compaction | NovKV §III-B, DiffKV §3.4 |
+//! | hot and cold values apart (HashKV §3.4), by a frequency sketch and by age | ours |
+//! | victims by dead/live × age of the file | cost-benefit cleaning of log-structured file systems |
+//! | GC writes nothing to the index (NovKV §III-C): addresses are forwarded, and renewed by the merges that come anyway | ours |
+//!
+//! **Liveness.** A version that leaves the index is known exactly ([`Dead`]). What is overwritten and not merged yet is
+//! estimated for each file, from a sample of the commits, and that is enough to choose files. GC asks the index only
+//! about records of the chosen files that are not known to be dead.
+//!
+//! **Space.** The target holds as in `wisckey`; forwarding files count as garbage until all their rows are used.
+
+mod clock;
+mod dead;
+mod heads;
+mod moving;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit};
+use bifold_format::pointer;
+
+use self::{clock::Clock, dead::Dead, heads::Heads, moving::Move};
+use super::{Settings, ValueOptions};
+use crate::{
+    parts::{
+        dead_counts::DeadCounts,
+        forwarding::Forwarding,
+        value_files::{FORWARDS, ValueFile, ValueFiles},
+    },
+    placement::{
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Kept, Placement, Profile, RewriteJob, RewrittenTables,
+        SpacePressure, ValueSpace, WriteOp,
+    },
+};
+
+/// Files have about this share of all data, where `file_bytes` allows it: larger ones mix more of what dies at
+/// different times (simulated: 1 % more copies than with files a fourth as large).
+const FILES: u64 = 640;
+
+/// Files are not made smaller than this because there is little data.
+const FILE_BYTES_MIN: u64 = 1 << 20;
+
+/// Nor larger than this, whatever `file_bytes` says: rows of forwarding files have offsets of 32 bits.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// A GC run takes files until as many bytes of them are dead as so many full files have.
+const FREED_FILES: u64 = 4;
+
+/// And at most so many.
+const SOURCES_MAX: usize = 32;
+
+/// GC leaves files alone of which less than this share is dead.
+const DEAD_SHARE: u64 = 32;
+
+/// Forwarding tables take at most this share of the memory for filters and indexes; then all addresses are renewed.
+const MEMORY_SHARE: u64 = 2;
+
+/// Values in streams by update frequency and age.
+pub struct Streams {
+    heads: Heads,
+    shared: Arc<Shared>,
+}
+
+/// What commits, rewriters and GC share.
+struct Shared {
+    options: Settings,
+    files: Arc<ValueFiles>,
+    forwarding: Forwarding,
+    dead: Dead,
+    clock: Clock,
+    /// Memory of the forwarding tables after all addresses were renewed the last time.
+    renewed_bytes: AtomicU64,
+}
+
+/// The length at which files are cut.
+fn file_bytes(options: &ValueOptions, files: &ValueFiles) -> u64 {
+    let share = (files.sizes().1 / FILES).max(FILE_BYTES_MIN);
+    options.file_bytes.min(share).min(FILE_BYTES_MAX)
+}
+
+impl Streams {
+    /// Opens it with the existing files.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Self> {
+        let (forwarding, dead) = (Forwarding::default(), Dead::default());
+        let is_unit = |file: &&Arc<ValueFile>| file.description.class == FORWARDS && file.is_recorded();
+        for unit in files.in_use().iter().filter(is_unit) {
+            forwarding.adopt(unit, |bytes| files.filters().take_anyway(bytes))?;
+        }
+        // Their sources may still exist: what had overwritten the rest of them was not durable.
+        for source in forwarding.sources().into_iter().filter_map(|source| files.get(source)) {
+            dead.overwrote(&source, source.len());
+        }
+        let clock = Clock::of(files);
+        let (options, files) = (options.clone(), Arc::clone(files));
+        let shared = Arc::new(Shared { options, files, forwarding, dead, clock, renewed_bytes: AtomicU64::new(0) });
+        Ok(Self { heads: Heads::new(Arc::clone(&shared.files), &shared.options), shared })
+    }
+
+    /// The files that GC may pick, oldest first.
+    fn sealed(&self) -> Vec<Arc<ValueFile>> {
+        let shared = &self.shared;
+        // The files are listed first: one that a commit begins after that is not among them.
+        let mut files = shared.files.in_use();
+        let (open, left_out) = (self.heads.open(), shared.files.left_out_files());
+        files.retain(|file| {
+            file.description.class != FORWARDS && !open.contains(&file.id) && !left_out.contains(&file.id)
+        });
+        files
+    }
+
+    /// These files with their scores, best first.
+    fn ranked(&self, files: Vec<Arc<ValueFile>>) -> Vec<Ranked> {
+        let ages = self.shared.clock.ages(files.iter().map(|file| file.id));
+        let rank = |(file, age): (Arc<ValueFile>, u64)| {
+            let dead = self.shared.dead.bytes(&file);
+            let live = (file.len() - file.start() - dead).max(1);
+            Ranked { score: dead as f64 / live as f64 * age.max(1) as f64, file, dead, age }
+        };
+        let mut ranked: Vec<Ranked> = files.into_iter().zip(ages).map(rank).collect();
+        ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.file.id.cmp(&b.file.id)));
+        ranked
+    }
+
+    /// The files that a GC run takes next.
+    fn next(&self, pressure: &SpacePressure) -> Vec<Ranked> {
+        let mut ranked = self.ranked(self.sealed());
+        if let Some(before) = pressure.all_before {
+            ranked.retain(|unit| unit.file.id < before);
+            ranked.truncate(SOURCES_MAX);
+            return ranked;
+        }
+        let space = self.shared.space();
+        if pressure.excess(&space) == 0 || pressure.is_pinned(&space) {
+            return Vec::new();
+        }
+        let enough = FREED_FILES * file_bytes(&self.shared.options.now(), &self.shared.files);
+        ranked.retain(|unit| unit.dead * DEAD_SHARE >= unit.file.len());
+        let mut freed = 0;
+        let before = |unit: &Ranked| {
+            freed += unit.dead;
+            freed - unit.dead
+        };
+        let count = ranked.iter().map(before).take_while(|&freed| freed < enough).count();
+        ranked.truncate(count.min(SOURCES_MAX));
+        ranked
+    }
+
+    /// Whether forwarding tables take so much memory that all addresses are to be renewed.
+    fn has_many_rows(&self) -> bool {
+        let budget = self.shared.files.filters();
+        // Addresses in memtables are renewed by their flush only.
+        let bound = (budget.bytes_max() / MEMORY_SHARE).max(2 * self.shared.renewed_bytes.load(Relaxed));
+        self.shared.forwarding.memory_bytes() > bound
+    }
+}
+
+/// A file that GC may take.
+struct Ranked {
+    file: Arc<ValueFile>,
+    dead: u64,
+    age: u64,
+    score: f64,
+}
+
+impl Shared {
+    fn space(&self) -> ValueSpace {
+        let (files, total_bytes, drained_bytes) = self.files.sizes();
+        let left_out_bytes = self.files.left_out_bytes();
+        let live = |file: &Arc<ValueFile>| match file.description.class {
+            FORWARDS => 0,
+            _ => file.len() - self.dead.bytes(file),
+        };
+        let live_bytes = self.files.in_use().iter().map(live).sum::<u64>().max(left_out_bytes);
+        ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
+    }
+
+    /// Whether the newest version of `key` is the one whose record stands at `place`.
+    fn is_current(&self, key: &[u8], place: Pointer, gc: &dyn GcContext) -> Result<bool> {
+        Ok(gc.look_up(key)?.is_some_and(|known| self.forwarding.resolve(known) == place))
+    }
+
+    /// The version whose record stands at `place` leaves the index with the edit that counts this garbage.
+    fn count_dead(&self, place: Pointer, garbage: &mut DeadCounts) {
+        if let (Some(file), Ok(offset)) = (self.files.get(place.file), u32::try_from(place.offset)) {
+            self.dead.left_index(&file, offset);
+            garbage.add(place);
+        }
+    }
+}
+
+impl Placement for Streams {
+    fn profile(&self) -> Profile {
+        let separates_from = Some(self.shared.options.now().separates_from());
+        Profile { name: "streams", separates_from, separates_at_rewrite: false, learns_from_rewrites: separates_from }
+    }
+
+    fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
+        let shared = &self.shared;
+        match op {
+            WriteOp::Put { key, value } if value.len() >= shared.options.now().separates_from() => {
+                let live_values = || shared.clock.values_in(shared.space().live_bytes);
+                self.heads.append((seqno, key, value), &shared.clock, live_values).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(Box::new(Renew { shared: Arc::clone(&self.shared), pointers: PointerChanges::default() }))
+    }
+
+    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        if pressure.all_before.is_none() && self.has_many_rows() {
+            let claim = GcClaim { rewrites: true, ..GcClaim::alone(Vec::new()) };
+            return Some(Box::new(RenewAll { claim, shared: Arc::clone(&self.shared) }));
+        }
+        let next = self.next(pressure);
+        if next.is_empty() {
+            return None;
+        }
+        let claim = GcClaim::alone(next.iter().map(|unit| unit.file.id).collect());
+        let live_bytes = next.iter().map(|unit| unit.file.len() - unit.dead).collect();
+        Some(Box::new(Move { claim, live_bytes, shared: Arc::clone(&self.shared) }))
+    }
+
+    fn space(&self) -> ValueSpace {
+        self.shared.space()
+    }
+
+    fn read(
+        &self,
+        files: &ValueFiles,
+        (key, _seqno): (&[u8], SeqNo),
+        mut pointer: Pointer,
+        source: IoSource,
+    ) -> Result<Option<Value>> {
+        loop {
+            if let Some(value) = files.read(key, pointer, source)? {
+                return Ok(Some(value));
+            }
+            match self.shared.forwarding.next(pointer) {
+                Some((next, _)) => pointer = next,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
+        if self.shared.forwarding.is_empty() {
+            return files.prefetch(pointers);
+        }
+        files.prefetch(&pointers.iter().map(|&at| self.shared.forwarding.resolve(at)).collect::<Vec<_>>())
+    }
+
+    fn count_pointers(&self, edit: &mut ValueEdit) {
+        let PointerChanges { dropped, replaced } = std::mem::take(&mut edit.pointers);
+        let (forwarding, mut garbage) = (&self.shared.forwarding, DeadCounts::default());
+        let follow = |mut at: Pointer, end: Option<Pointer>, garbage: &mut DeadCounts| {
+            while Some(at) != end
+                && let Some((next, unit)) = forwarding.next(at)
+            {
+                garbage.add_bytes(unit, bifold_format::forward::ROW_BYTES);
+                at = next;
+            }
+            at
+        };
+        for (old, new) in replaced {
+            follow(old, Some(new), &mut garbage);
+        }
+        for old in dropped {
+            let place = follow(old, None, &mut garbage);
+            self.shared.count_dead(place, &mut garbage);
+        }
+        edit.garbage.extend(garbage.into_garbage());
+    }
+
+    fn drained_by(&self, edit: &ValueEdit) -> Vec<(FileId, u64)> {
+        self.shared.forwarding.used_up(&edit.garbage)
+    }
+
+    fn comes_into_force(&self, edit: &ValueEdit) {
+        edit.removed.iter().for_each(|&file| self.shared.forwarding.remove(file));
+    }
+
+    fn files_were_deleted(&self, files: &ValueFiles) {
+        self.shared.dead.forget(files);
+        self.shared.clock.forget(|file| files.get(file).is_some());
+    }
+
+    fn give_up(&self, files: &ValueFiles, edit: &ValueEdit) {
+        edit.added.iter().for_each(|meta| files.remove(meta.id));
+    }
+
+    fn note_overwritten(&self, bytes: u64, find: &dyn Fn() -> Option<Pointer>) {
+        let place = find().map(|known| self.shared.forwarding.resolve(known));
+        if let Some(file) = place.and_then(|place| self.shared.files.get(place.file)) {
+            self.shared.dead.overwrote(&file, bytes);
+        }
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        let Shared { forwarding, dead, .. } = &*self.shared;
+        forwarding.memory_bytes() + dead.memory_bytes() + self.heads.memory_bytes()
+    }
+
+    fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
+        let space = self.shared.space();
+        let next: Vec<FileId> = self.next(pressure).iter().map(|unit| unit.file.id).collect();
+        let explain = |unit: Ranked| Explained {
+            unit: format!("file {}", unit.file.id),
+            files: vec![unit.file.id],
+            total_bytes: unit.file.len(),
+            live_bytes: unit.file.len() - unit.dead,
+            age_bytes: unit.age,
+            score: unit.score,
+            held: (!next.contains(&unit.file.id)).then(|| pressure.reason(&space)),
+        };
+        self.ranked(self.sealed()).into_iter().map(explain).chain(self.shared.files.explain_left_out()).collect()
+    }
+
+    fn seal(&self, _files: &ValueFiles) {
+        self.heads.seal(&self.shared.clock);
+    }
+}
+
+/// A rewrite that writes the addresses of moved values anew and notes what it drops.
+struct Renew {
+    shared: Arc<Shared>,
+    pointers: PointerChanges,
+}
+
+impl Rewriter for Renew {
+    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
+        if entry.kind == Kind::Pointer
+            && let Ok(old) = pointer::decode(entry.payload)
+        {
+            let new = self.shared.forwarding.resolve(old);
+            if new != old {
+                self.pointers.replaced.push((old, new));
+                return Ok(Kept::Pointer(new));
+            }
+        }
+        Ok(Kept::Unchanged)
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+        if entry.kind == Kind::Pointer
+            && let Ok(old) = pointer::decode(entry.payload)
+        {
+            self.pointers.dropped.push(old);
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<ValueEdit> {
+        Ok(ValueEdit { pointers: self.pointers, ..ValueEdit::default() })
+    }
+}
+
+/// Rewrites all tables, so that no address needs forwarding.
+struct RenewAll {
+    claim: GcClaim,
+    shared: Arc<Shared>,
+}
+
+impl GcJob for RenewAll {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let (start, end) = (&[][..], &[u8::MAX; bifold_contract::MAX_KEY_LEN][..]);
+        gc.rewrite(RewrittenTables::Range { start, end, moving: &[] })?;
+        self.shared.renewed_bytes.store(self.shared.forwarding.memory_bytes(), Relaxed);
+        Ok(GcOutcome::freed(0))
+    }
+}

@@ -1,0 +1,258 @@
+//! GC: what is live in a few files goes to new ones by age, and a forwarding file says where.
+//!
+//! ```text
+//! sources ─▶ each value: left the index? moved before? does the index lead here? ─▶ copy, by age ─▶ synced
+//!                                                                      └─▶ rows ─▶ forwarding file, synced
+//! one edit: adds the copies and the forwarding file, counts rows of versions that left the index meanwhile
+//!           └─ the sources are drained: deleted when no snapshot is older, and what overwrote their values is durable
+//! ```
+//!
+//! Nothing is committed, so writers do not wait and the index does not grow. A value that is overwritten while it is
+//! copied needs no care: its row leads to the copy, and the merge that drops the version finds both.
+
+use std::{cell::RefCell, sync::Arc};
+
+use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
+use bifold_format::{
+    forward::{self, Forwards, ROW_BYTES, Row},
+    value::{ValueKind, ValueRecord},
+};
+
+use super::{Shared, file_bytes};
+use crate::{
+    parts::{
+        buffers::Held,
+        dead_counts::DeadCounts,
+        scan::Scan,
+        value_files::{COLLECTED, Copy, FORWARDS, ValueFile},
+    },
+    placement::{GcClaim, GcContext, GcJob, GcOutcome},
+};
+
+/// Survivors go to files by age: written less than a fourth, once, and four times as many commits ago as there are
+/// live values, or longer ago.
+const AGES: usize = 4;
+
+/// Files of survivors are told from those of commits by this in the group of their description.
+const SURVIVORS: u64 = 8;
+
+/// Moves what is live out of some files.
+pub struct Move {
+    pub(super) claim: GcClaim,
+    /// Live bytes of each file, as far as known or estimated.
+    pub(super) live_bytes: Vec<u64>,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl GcJob for Move {
+    fn claim(&self) -> &GcClaim {
+        &self.claim
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let shared = &self.shared;
+        let count = gc.fit(&self.live_bytes)?;
+        let sources: Vec<_> = self.claim.files[..count].iter().filter_map(|&id| shared.files.get(id)).collect();
+        let mut copying = Copying::new(shared);
+        for source in &sources {
+            copying.copy_file(source, gc)?;
+        }
+        let (tables, copied_bytes) = (std::mem::take(&mut copying.tables), copying.copied_bytes);
+        let mut written = copying.finish(&tables)?;
+        // What overwrote the others is below or at this.
+        let Some(last) = gc.relocate(&[], &mut |_| {})? else { return Ok(GcOutcome::freed(0)) };
+        let last = if planted!("snapshots_need_no_source") { 0 } else { last };
+        let ids: Vec<FileId> = sources.iter().map(|source| source.id).collect();
+        written.install(shared, (&ids, tables, last), gc)?;
+        let read_bytes: u64 = sources.iter().map(|source| source.len()).sum();
+        let freed_bytes = read_bytes.saturating_sub(copied_bytes);
+        Ok(GcOutcome::Collected { freed_bytes, installed_bytes: copied_bytes })
+    }
+}
+
+/// Where the values of one source go.
+struct Table {
+    source: FileId,
+    forwards: Forwards,
+    /// Lengths of their records, by row.
+    lengths: Vec<u32>,
+}
+
+impl Table {
+    fn of(source: FileId, moved: &[(u32, Pointer)]) -> Self {
+        let mut forwards = Forwards::default();
+        for &(from, to) in moved {
+            let known = forwards.outputs.iter().position(|&output| output == to.file);
+            let output = known.unwrap_or_else(|| {
+                forwards.outputs.push(to.file);
+                forwards.outputs.len() - 1
+            });
+            // `file_bytes` bounds offsets, and a run has fewer outputs than sources and ages.
+            forwards.rows.push(Row { from, to: to.offset as u32, output: output as u16 });
+        }
+        Self { source, forwards, lengths: moved.iter().map(|(_, to)| to.len).collect() }
+    }
+
+    /// Where the copies of these versions are.
+    fn copies_of<'t>(&'t self, offsets: &'t [u32]) -> impl Iterator<Item = Pointer> + 't {
+        let Forwards { outputs, rows } = &self.forwards;
+        let is_among = |(row, _): &(&Row, &u32)| offsets.binary_search(&row.from).is_ok();
+        rows.iter().zip(&self.lengths).filter(is_among).map(|(row, &len)| Pointer {
+            file: outputs[usize::from(row.output)],
+            epoch: 0,
+            offset: row.to.into(),
+            len,
+        })
+    }
+}
+
+/// Values copied out of a few files.
+struct Copying<'a> {
+    shared: &'a Shared,
+    outputs: Vec<Copy>,
+    /// The file of each age that is not full.
+    open: [Option<usize>; AGES],
+    tables: Vec<Table>,
+    copied_bytes: u64,
+    file_bytes: u64,
+    /// As many commits ago as there are live values.
+    round: u64,
+    held: Held,
+}
+
+impl<'a> Copying<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        Self {
+            shared,
+            outputs: Vec::new(),
+            open: [None; AGES],
+            tables: Vec::new(),
+            copied_bytes: 0,
+            file_bytes: file_bytes(&shared.options.now(), &shared.files),
+            round: shared.clock.values_in(shared.space().live_bytes).max(1),
+            held: shared.files.buffers().hold(0, 0),
+        }
+    }
+
+    fn copy_file(&mut self, source: &ValueFile, gc: &dyn GcContext) -> Result<()> {
+        let shared = self.shared;
+        let dead = shared.dead.offsets(source.id);
+        let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc).within(shared.files.buffers());
+        let mut moved: Vec<(u32, Pointer)> = Vec::new();
+        while let Some((record, len)) = scan.sound()? {
+            let Ok(offset) = u32::try_from(record.offset) else { continue };
+            let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
+            let is_known_dead = dead.binary_search(&offset).is_ok() || shared.forwarding.next(from).is_some();
+            if record.kind != ValueKind::Value || is_known_dead || !shared.is_current(record.key, from, gc)? {
+                continue;
+            }
+            let to = self.copy(&record)?;
+            debug_assert_eq!(to.len, len, "a copy is as long as its original");
+            moved.push((offset, to));
+        }
+        self.held.grow_by(moved.len() * (size_of::<Row>() + size_of::<(u32, Pointer)>()));
+        if !moved.is_empty() {
+            self.tables.push(Table::of(source.id, &moved));
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, record: &ValueRecord<'_>) -> Result<Pointer> {
+        let age = match self.shared.clock.age_of(record.seqno) {
+            age if age < self.round / 4 => 0,
+            age if age < self.round => 1,
+            age if age < self.round.saturating_mul(4) => 2,
+            _ => 3,
+        };
+        let is_full = |&nth: &usize| self.outputs[nth].end() >= self.file_bytes;
+        let nth = match self.open[age].filter(|nth| !is_full(nth)) {
+            Some(nth) => nth,
+            None => {
+                self.outputs.push(self.shared.files.begin_copy(COLLECTED, SURVIVORS + age as u64)?);
+                *self.open[age].insert(self.outputs.len() - 1)
+            }
+        };
+        let to = self.outputs[nth].append(record)?;
+        self.copied_bytes += u64::from(to.len);
+        Ok(to)
+    }
+
+    /// Makes the copies durable, and the forwarding file.
+    fn finish(self, tables: &[Table]) -> Result<Written<'a>> {
+        let files = &self.shared.files;
+        let mut written = Written { shared: self.shared, added: Vec::new(), unit: None };
+        for output in self.outputs {
+            written.added.push(files.finish_alone(output)?);
+        }
+        if !tables.is_empty() {
+            let mut file = files.begin_copy(FORWARDS, 0)?;
+            for Table { source, forwards, .. } in tables {
+                file.append_with(|out, place| forward::encode(out, place, *source, forwards))?;
+            }
+            let meta = files.finish_alone(file)?;
+            written.unit = files.get(meta.id);
+            written.added.push(meta);
+        }
+        Ok(written)
+    }
+}
+
+/// Files that GC has written. Once an edit names them, only the manifest knows whether they are needed. Until then
+/// they are not.
+struct Written<'a> {
+    shared: &'a Shared,
+    added: Vec<ValueFileMeta>,
+    unit: Option<Arc<ValueFile>>,
+}
+
+impl Written<'_> {
+    fn install(
+        &mut self,
+        shared: &Shared,
+        (sources, tables, last): (&[FileId], Vec<Table>, SeqNo),
+        gc: &dyn GcContext,
+    ) -> Result<()> {
+        let Some(unit) = self.unit.clone() else {
+            shared.files.mark_drained(sources.iter().copied(), last);
+            return Ok(());
+        };
+        let rows: usize = tables.iter().map(|table| table.lengths.len()).sum();
+        let tables = RefCell::new(tables);
+        let mut edit = || {
+            let mut garbage = DeadCounts::default();
+            let mut left = 0;
+            for table in &*tables.borrow() {
+                // No later edit says that these versions leave the index.
+                let gone = shared.dead.offsets(table.source);
+                for copy in table.copies_of(if planted!("forget_left_meanwhile") { &[] } else { &gone }) {
+                    left += 1;
+                    garbage.add_bytes(unit.id, ROW_BYTES);
+                    shared.count_dead(copy, &mut garbage);
+                }
+            }
+            if left == rows {
+                tables.borrow_mut().clear();
+            }
+            let is_needed = |meta: &ValueFileMeta| left < rows || meta.id != unit.id;
+            let added = self.added.extract_if(.., |meta| is_needed(meta)).collect();
+            let mut garbage = garbage.into_garbage();
+            garbage.retain(|&(file, ..)| left < rows || file != unit.id);
+            ValueEdit { added, garbage, ..ValueEdit::default() }
+        };
+        let mut in_force = || {
+            let tables = tables.take();
+            if !tables.is_empty() {
+                let of_sources = tables.into_iter().map(|table| (table.source, table.forwards)).collect();
+                shared.forwarding.add(&unit, of_sources, |bytes| shared.files.filters().take_anyway(bytes));
+            }
+            shared.files.mark_drained(sources.iter().copied(), last);
+        };
+        gc.install(&mut edit, &mut in_force)
+    }
+}
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        self.added.iter().for_each(|meta| self.shared.files.remove(meta.id));
+    }
+}
