@@ -76,7 +76,7 @@ mod tests {
             for more in 0..3 * LINES as u64 {
                 let counters = &counters;
                 scope.spawn(move || {
-                    (0..100).for_each(|_| drop(counters.add(0, more)));
+                    (0..100).for_each(|_| _ = counters.add(0, more));
                     counters.add(1, 1);
                 });
             }

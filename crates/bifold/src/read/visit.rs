@@ -18,6 +18,9 @@ use super::{
     window,
 };
 
+/// What is called with key and value of each entry.
+type See<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
 /// Entries read ahead and not yet visited.
 #[derive(Default)]
 struct Queue {
@@ -114,12 +117,7 @@ impl Range {
         ended
     }
 
-    fn visit_from(
-        &mut self,
-        queue: &mut Queue,
-        tally: &mut Tally,
-        see: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn visit_from(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> Result<()> {
         while self.left != Some(0) {
             let is_walking = matches!(self.state, State::Walking(_)) && !self.pinned.tree.scans.are_cold();
             let flow = if !self.front.items.is_empty() || (queue.waiting.is_empty() && !is_walking) {
@@ -140,12 +138,7 @@ impl Range {
     }
 
     /// Visits the next entry if it is inline and none waits. Otherwise reads ahead.
-    fn walk_on(
-        &mut self,
-        queue: &mut Queue,
-        tally: &mut Tally,
-        see: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn walk_on(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> ControlFlow<()> {
         queue.window = window::in_memory(queue.window).min(self.left.unwrap_or(usize::MAX));
         while queue.waiting.len() < queue.window {
             let State::Walking(visible) = &mut self.state else { break };
@@ -174,12 +167,7 @@ impl Range {
     }
 
     /// Visits the entry that has waited longest.
-    fn visit_first(
-        &mut self,
-        queue: &mut Queue,
-        tally: &mut Tally,
-        see: &mut dyn FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
+    fn visit_first(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> Result<ControlFlow<()>> {
         let Some(next) = queue.waiting.pop_front() else { return Ok(ControlFlow::Continue(())) };
         self.note_visited();
         let (key, pinned) = (&next.key[..], &self.pinned);

@@ -2,7 +2,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use bifold::{Db, Options, Placement, Range};
+use bifold::{Db, Options, PlacementKind, Range};
 
 use crate::support::{TempDir, entries, fill, keys, tiny, tiny_db};
 
@@ -59,7 +59,7 @@ fn visited(range: &mut Range, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// A database with values of both sizes in memtables and tables, some of them separated.
-fn mixed(placement: Placement) -> (TempDir, Db) {
+fn mixed(placement: PlacementKind) -> (TempDir, Db) {
     let dir = TempDir::new();
     let keyspace = tiny().keyspace.with_placement(placement);
     let db = Db::open_with(dir.join("db"), Options { keyspace, ..tiny() }).unwrap();
@@ -75,7 +75,13 @@ fn mixed(placement: Placement) -> (TempDir, Db) {
 
 #[test]
 fn a_visit_sees_what_an_iterator_yields_wherever_it_is_broken_off() {
-    for placement in [Placement::Inline, Placement::HashKv, Placement::DiffKv, Placement::UniKv, Placement::NovKv] {
+    for placement in [
+        PlacementKind::Inline,
+        PlacementKind::HashKv,
+        PlacementKind::DiffKv,
+        PlacementKind::UniKv,
+        PlacementKind::NovKv,
+    ] {
         let (_dir, db) = mixed(placement);
         let all = entries(db.iter());
         assert_eq!(all.len(), 300);
@@ -97,7 +103,7 @@ fn a_visit_sees_what_an_iterator_yields_wherever_it_is_broken_off() {
 
 #[test]
 fn a_visit_keeps_to_the_limit_and_meets_the_other_end() {
-    for placement in [Placement::Inline, Placement::HashKv] {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
         let (_dir, db) = mixed(placement);
         let all = entries(db.iter());
         let mut range = db.iter().limit(40);

@@ -150,7 +150,13 @@ fn edit() -> impl Strategy<Value = Edit> {
         log_floor: numbers.2.map(|(log, first)| LogFloor { log, first }),
         keyspaces,
         levels,
-        values: ValueEdit { removed: values.0, added: values.1, garbage: values.2, tagged: values.3, ..ValueEdit::default() },
+        values: ValueEdit {
+            removed: values.0,
+            added: values.1,
+            garbage: values.2,
+            tagged: values.3,
+            ..ValueEdit::default()
+        },
     })
 }
 

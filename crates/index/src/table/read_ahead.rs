@@ -82,7 +82,7 @@ impl ReadAhead {
 
     /// A block of a window that is read block by block.
     fn mapped_block(&mut self, file: &TableFile, block: Place) -> Result<Value> {
-        let window = std::mem::replace(&mut self.place, Place::default());
+        let window = std::mem::take(&mut self.place);
         let buffer = self.fill(file, block)?;
         let content = file.block_in(buffer, block.start, block)?;
         self.place = window;

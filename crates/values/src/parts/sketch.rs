@@ -5,8 +5,9 @@
 //!           └─▶ row 1:  ▯▯▯▯▯▯▯▯▯▮▯▯▯▯▯▯ ┘ every counter is halved after as many updates as half the keys
 //! ```
 //!
-//! **Size.** A counter a row for eight keys: one bit a key in all. It begins with 1 KiB and doubles as the keys grow, so
-//! nobody states their number. Doubling copies each row behind itself: a counter goes on for both halves of its keys.
+//! **Size.** A counter a row for eight keys: one bit a key in all. It begins with 1 KiB and doubles as the keys grow,
+//! so nobody states their number. Doubling copies each row behind itself: a counter goes on for both halves of its
+//! keys.
 //!
 //! Simulated with 1 M to 1 G keys, this size costs 1 % more copies than one with as many counters as keys.
 

@@ -1,27 +1,26 @@
 //! `streams`: values in append files by update frequency, survivors of GC by age. Ours.
 //!
 //! ```text
-//! put ─▶ sketch: how often lately? ─▶ one of 5 files ─▶ log, memtable: the address
-//!                                                                             merge drops it ─▶ bit and count of its file
-//! GC: files with most dead/live × age ─▶ live values ─▶ one of 4 files by age ─▶ a forwarding file says where
-//!                                                             readers follow it; merges write the new address (no commit)
+//! put ─▶ sketch: how often lately? ─▶ one of 5 files ─▶ log and memtable: its address
+//!                                                       └─ a merge drops it ─▶ counted in its file
+//! GC: files with most dead/live × age ─▶ live values ─▶ one of 4 files by age
+//!                                        └─▶ a forwarding file says where: readers follow it,
+//!                                            merges write the new address, nothing is committed
 //! ```
-//!
-//! What comes from where:
 //!
 //! | idea | source |
 //! |---|---|
-//! | values written once, before the log (WiscKey's log) | HashKV §2.2 |
-//! | dead values are reported by compaction | NovKV §III-B, DiffKV §3.4 |
-//! | hot and cold values apart (HashKV §3.4), by a frequency sketch and by age | ours |
-//! | victims by dead/live × age of the file | cost-benefit cleaning of log-structured file systems |
-//! | GC writes nothing to the index (NovKV §III-C): addresses are forwarded, and renewed by the merges that come anyway | ours |
+//! | values are written once, before the log | WiscKey, as HashKV §2.2 describes it |
+//! | compaction reports what is dead | NovKV §III-B, DiffKV §3.4 |
+//! | values that die at different times are kept apart | HashKV §3.4; by a frequency sketch and by age: ours |
+//! | victims by dead/live × age | cost-benefit cleaning of log-structured file systems |
+//! | GC writes nothing to the index | NovKV §III-C; by forwarding files: ours |
 //!
-//! **Liveness.** A version that leaves the index is known exactly ([`Dead`]). What is overwritten and not merged yet is
-//! estimated for each file, from a sample of the commits, and that is enough to choose files. GC asks the index only
-//! about records of the chosen files that are not known to be dead.
+//! **Liveness.** A version that leaves the index is known exactly (`dead.rs`). What is overwritten and not merged yet is
+//! estimated for each file, from a sample of the commits: that is enough to choose files. GC asks the index only about
+//! records of the chosen files that are not known to be dead.
 //!
-//! **Space.** The target holds as in `wisckey`; forwarding files count as garbage until all their rows are used.
+//! **Space.** Forwarding files count as garbage until all their rows are used.
 
 mod clock;
 mod dead;
@@ -35,7 +34,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit};
+use bifold_contract::{
+    Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit,
+};
 use bifold_format::pointer;
 
 use self::{clock::Clock, dead::Dead, heads::Heads, moving::Move};
@@ -265,6 +266,23 @@ impl Placement for Streams {
                 None => return Ok(None),
             }
         }
+    }
+
+    fn show(
+        &self,
+        files: &ValueFiles,
+        (key, _seqno): (&[u8], SeqNo),
+        mut pointer: Pointer,
+        source: IoSource,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        while !files.show(key, pointer, source, see)? {
+            match self.shared.forwarding.next(pointer) {
+                Some((next, _)) => pointer = next,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {

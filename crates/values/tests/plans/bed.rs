@@ -24,8 +24,8 @@ use bifold_values::{
         WriteOp,
     },
     placements::{
-        Settings, ValueOptions, diffkv::DiffKv, hashkv::HashKv, novkv::NovKv, streams::Streams,
-        unikv::UniKv, wisckey::WiscKey,
+        Settings, ValueOptions, diffkv::DiffKv, hashkv::HashKv, novkv::NovKv, streams::Streams, unikv::UniKv,
+        wisckey::WiscKey,
     },
     store::ValueStore,
 };
