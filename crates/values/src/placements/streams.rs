@@ -16,9 +16,9 @@
 //! | victims by dead/live × age | cost-benefit cleaning of log-structured file systems |
 //! | GC writes nothing to the index | NovKV §III-C; by forwarding files: ours |
 //!
-//! **Liveness.** A version that leaves the index is known exactly (`dead.rs`). What is overwritten and not merged yet is
-//! estimated for each file, from a sample of the commits: that is enough to choose files. GC asks the index only about
-//! records of the chosen files that are not known to be dead.
+//! **Liveness.** A version that leaves the index is known exactly (`dead.rs`). What is overwritten and not merged yet
+//! is estimated for each file, from a sample of the commits: that is enough to choose files. GC asks the index only
+//! about records of the chosen files that are not known to be dead.
 //!
 //! **Space.** Forwarding files count as garbage until all their rows are used.
 
