@@ -6,15 +6,15 @@
 //! addresses in three ways: the rewrite returns them, a GC job commits them, or a read finds a fresher one. A placement
 //! only returns edits; only the engine applies them.
 //!
-//! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` |
-//! |---|---|---|---|---|---|---|
-//! | [`Placement::write`] | – | value first | value first | value first | large values first | – |
-//! | [`Rewriter::keep`] | – | – | – | – | moves values with keys | separates values at L0→L1 |
-//! | [`Rewriter::discard`] | – | dead bytes of files | – | drop-keys | garbage counters | garbage counters |
-//! | [`Placement::read`] | – | by address | by address | by epoch, else by key | by address | by address |
-//! | [`Placement::pick`] | – | a look, log tail | group, cold file | by valid rate | large logs; tags | key range |
-//! | concurrent jobs | – | – | – | – | logs, with at most one rewrite | – |
-//! | values are moved by | – | index | the group; index (cold log) | one edit | index (logs); a rewrite | a rewrite |
+//! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` | `streams` |
+//! |---|---|---|---|---|---|---|---|
+//! | [`Placement::write`] | – | value first | value first | value first | large values first | – | value first |
+//! | [`Rewriter::keep`] | – | – | – | – | moves values with keys | separates values at L0→L1 | newer address |
+//! | [`Rewriter::discard`] | – | dead bytes | – | drop-keys | garbage counters | garbage counters | pointers |
+//! | [`Placement::read`] | – | by address | by address | by epoch, else by key | by address | by address | by forwards |
+//! | [`Placement::pick`] | – | a look, log tail | group, cold file | by valid rate | large logs; tags | key range | by age |
+//! | concurrent jobs | – | – | – | – | logs, with at most one rewrite | – | – |
+//! | values are moved by | – | index | the group; index | one edit | index; a rewrite | a rewrite | one edit |
 
 mod gc;
 mod pressure;
