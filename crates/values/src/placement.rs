@@ -12,8 +12,8 @@
 //! | [`Rewriter::keep`] | – | – | – | – | moves values | separates at L0→L1 | newer address |
 //! | [`Rewriter::discard`] | – | dead bytes | – | drop-keys | garbage counters | garbage counters | pointers |
 //! | [`Placement::read`] | – | by address | by address | by epoch, by key | by address | by address | by forwards |
-//! | [`Placement::pick`] | – | a look, log tail | group, cold file | by valid rate | large logs; tags | key range | by age |
-//! | concurrent jobs | – | – | – | – | logs, with at most one rewrite | – | – |
+//! | [`Placement::pick`] | – | log tail | group, cold file | by valid rate | large logs; tags | key range | by age |
+//! | concurrent jobs | – | – | – | – | logs; one rewrite | – | – |
 //! | values are moved by | – | index | the group; index | one edit | index; a rewrite | a rewrite | one edit |
 
 mod gc;
