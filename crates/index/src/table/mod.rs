@@ -35,11 +35,11 @@ use bifold_format::{
     block::{self, Answer},
     compression::zeroed,
     filter::{self, Filter, LINE_BYTES},
-    table::{Place, index::Index},
+    table::{Place, index::Index, parts},
 };
 pub use context::TableContext;
 pub use cursor::{ReadMode, TableCursor};
-use file::{TableFile, Tail};
+use file::TableFile;
 pub use writer::{TableOptions, TableWriter};
 
 use crate::{cursor::Cursor, range_tombstones::RangeTombstones};
@@ -65,6 +65,10 @@ pub struct Table {
     filter: Place,
     /// Filter and index, if the budget had room for them.
     held: Option<Held>,
+    /// Filter and top of an index in parts, if it had room only for those.
+    held_top: Option<Held>,
+    /// The place of that top; empty if the index is in one piece.
+    top: Place,
     tombstones: Vec<RangeTombstone>,
     covering: RangeTombstones,
     obsolete: AtomicBool,
@@ -108,10 +112,13 @@ impl Table {
             return Err(file.error(Corruption::new(0, "table", expected, found)));
         }
         let covering = RangeTombstones::new(&tail.tombstones);
-        let held = Held::take(&tail, context);
+        let held = Held::take([tail.filter.as_ref(), tail.index.as_ref()], context);
+        let (top, top_place) = tail.top.as_ref().map_or((None, Place::default()), |(top, place)| (Some(top), *place));
+        let held_top = top.filter(|_| held.is_none()).and_then(|top| Held::take([tail.filter.as_ref(), Some(top)], context));
         let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };
         let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
-        Ok(Arc::new(Self { meta, file, context, filter, held, tombstones: tail.tombstones, covering, obsolete }))
+        let (tombstones, top) = (tail.tombstones, top_place);
+        Ok(Arc::new(Self { meta, file, context, filter, held, held_top, top, tombstones, covering, obsolete }))
     }
 
     /// The metadata in the file of table `id`: for salvage without a manifest.
@@ -136,6 +143,9 @@ impl Table {
     /// # Errors
     /// I/O errors and corruption.
     pub fn find(&self, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<Option<FoundEntry>> {
+        if self.is_read_in_parts() {
+            return self.find_in_parts(key, snapshot, source);
+        }
         let Some(index) = self.index()? else { return Ok(None) };
         let index = Index::parse(&index).map_err(|damage| self.damage(damage, self.file.footer.index()))?;
         for at in index.find(key)..index.blocks() {
@@ -161,7 +171,10 @@ impl Table {
     pub fn may_contain(&self, key_hash: u64) -> Result<bool> {
         let filter = match &self.held {
             Some(held) => held.filter.as_ref().map(Section::Held),
-            None => self.load(self.filter)?,
+            None => match &self.held_top {
+                Some(held) => held.filter.as_ref().map(Section::Held),
+                None => self.load(self.filter)?,
+            },
         };
         let Some(filter) = filter else { return Ok(true) };
         let filter = Filter::parse(&filter).map_err(|damage| self.damage(damage, self.filter))?;
@@ -172,7 +185,8 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn may_contain_as_held(&self, key_hash: u64) -> bool {
-        let filter = self.held.as_ref().and_then(|held| held.filter.as_ref());
+        let held = self.held.as_ref().or(self.held_top.as_ref());
+        let filter = held.and_then(|held| held.filter.as_ref());
         self.has_entries()
             && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
     }
@@ -279,6 +293,57 @@ impl Table {
         }))
     }
 
+    /// Whether a reader gets one part of the index at a time.
+    #[inline]
+    fn is_read_in_parts(&self) -> bool {
+        self.held.is_none() && !self.top.is_empty()
+    }
+
+    /// As [`Table::find`], by one part of the index.
+    #[cold]
+    fn find_in_parts(&self, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<Option<FoundEntry>> {
+        let top = self.top_to_hold()?;
+        let parts = Index::parse(&top).map_err(|damage| self.damage(damage, self.top))?;
+        for part in parts.find(key)..parts.blocks() {
+            let content = self.part(&parts, part)?;
+            let index = parts::parse(&content).map_err(|damage| self.damage(damage, self.file.footer.index()))?;
+            for at in index.find(key)..index.blocks() {
+                let place = self.file.place(&index, at)?;
+                let block = self.block(place, source)?;
+                match block::get(&block, key, snapshot).map_err(|damage| self.damage(damage, place))? {
+                    Answer::Found(found) => {
+                        let (seqno, kind, payload) = (found.seqno, found.kind, found.payload);
+                        return Ok(Some(FoundEntry { seqno, kind, payload }));
+                    }
+                    Answer::Absent => return Ok(None),
+                    // Further versions of the key may follow.
+                    Answer::EndsInKey => {}
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The index of the parts, owned.
+    fn top_to_hold(&self) -> Result<Value> {
+        let held = self.held_top.as_ref().and_then(|held| held.index.clone());
+        held.map_or_else(|| self.load_sealed(self.top), Ok)
+    }
+
+    /// A part of the index.
+    fn part(&self, top: &Index<'_>, part: usize) -> Result<Value> {
+        self.load_sealed(self.file.part_place(top, self.top, part)?)
+    }
+
+    /// A sealed piece of metadata, read through the cache.
+    fn load_sealed(&self, place: Place) -> Result<Value> {
+        match self.load(place)? {
+            Some(Section::Held(content)) => Ok(content.clone()),
+            Some(Section::Loaded(content)) => Ok(content),
+            None => Ok(Value::copy_of(&[])),
+        }
+    }
+
     /// A section, read through the cache; `None` if it is missing.
     #[cold]
     fn load(&self, place: Place) -> Result<Option<Section<'_>>> {
@@ -325,7 +390,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if let Some(held) = &self.held {
+        for held in [&self.held, &self.held_top].into_iter().flatten() {
             self.context.give_back(held.bytes);
         }
         if self.obsolete.load(Ordering::Acquire) {
@@ -335,12 +400,11 @@ impl Drop for Table {
 }
 
 impl Held {
-    /// Keeps filter and index of a table in memory if the budget has room for them.
-    fn take(tail: &Tail, context: &TableContext) -> Option<Self> {
-        let sections = [&tail.filter, &tail.index];
+    /// Keeps these, filter and index of a table, in memory if the budget has room for them.
+    fn take(sections: [Option<&Value>; 2], context: &TableContext) -> Option<Self> {
         let bytes = sections.into_iter().flatten().map(|section| (section.len() + 2 * LINE_BYTES) as u64).sum();
         context.take(bytes).then(|| {
-            let [filter, index] = sections.map(|section| section.as_ref().map(|section| aligned(section)));
+            let [filter, index] = sections.map(|section| section.map(|section| aligned(section)));
             Self { filter, index, bytes }
         })
     }
