@@ -97,7 +97,8 @@ impl DeviceReads {
     /// The difference to `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
-        let (bytes, requests) = (self.bytes.saturating_sub(before.bytes), self.requests.saturating_sub(before.requests));
+        let (bytes, requests) =
+            (self.bytes.saturating_sub(before.bytes), self.requests.saturating_sub(before.requests));
         Self { bytes, requests }
     }
 }

@@ -149,6 +149,7 @@ pub const ALL: &[Planted] = &[
     bug("skip_region", REGION),
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),
+    bug("end_with_part", Test::Unit("bifold-index", "table::")),
     bug("skip_region", POWER),
     bug("unsettled_sync", POWER),
     bug("map_any_file_system", REGION),

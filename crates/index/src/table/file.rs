@@ -158,7 +158,8 @@ impl TableFile {
             let (expected, found) = (format!("parts that end at {}", place.start - section.start), format!("{ends:?}"));
             return Err(self.error(Corruption::new(place.start, "table index", expected, found)));
         }
-        let whole = parts::whole(contents.iter().map(|part| &part[..])).map_err(|damage| self.error(damage.at(section.start)))?;
+        let whole = parts::whole(contents.iter().map(|part| &part[..]))
+            .map_err(|damage| self.error(damage.at(section.start)))?;
         Ok(IndexOfParts { whole: whole.into(), top, place, parts: contents })
     }
 

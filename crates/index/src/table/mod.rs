@@ -114,7 +114,8 @@ impl Table {
         let covering = RangeTombstones::new(&tail.tombstones);
         let held = Held::take([tail.filter.as_ref(), tail.index.as_ref()], context);
         let (top, top_place) = tail.top.as_ref().map_or((None, Place::default()), |(top, place)| (Some(top), *place));
-        let held_top = top.filter(|_| held.is_none()).and_then(|top| Held::take([tail.filter.as_ref(), Some(top)], context));
+        let held_top =
+            top.filter(|_| held.is_none()).and_then(|top| Held::take([tail.filter.as_ref(), Some(top)], context));
         let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };
         let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
         let (tombstones, top) = (tail.tombstones, top_place);

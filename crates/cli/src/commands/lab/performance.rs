@@ -70,13 +70,7 @@ struct Target<'a> {
 }
 
 /// Prints medians of all rounds, and the targets.
-pub fn print(
-    experiment: &Experiment,
-    setting: Setting,
-    runs: &[Run],
-    global: &Global,
-    out: &mut Output,
-) -> Result<()> {
+pub fn print(experiment: &Experiment, setting: Setting, runs: &[Run], global: &Global, out: &mut Output) -> Result<()> {
     let data = Data::new(&experiment.arms, runs);
     for step in setting.shown() {
         if global.json {

@@ -159,9 +159,7 @@ impl RunArgs {
     fn subject(&self) -> Result<Subject> {
         match (self.names.iter().any(|name| name == "performance"), self.setting) {
             (false, None) => self.papers_or_real(),
-            (true, Some(setting)) if self.names.len() == 1 && self.input.is_none() => {
-                Ok(Subject::Performance(setting))
-            }
+            (true, Some(setting)) if self.names.len() == 1 && self.input.is_none() => Ok(Subject::Performance(setting)),
             (true, Some(_)) => Err(Failure::trouble("`performance` runs alone: leave out the other names and --input")),
             (true, None) => Err(Failure::trouble("`performance` needs --setting cache, large or confined")),
             (false, Some(_)) => Err(Failure::trouble("--setting is for `bifold lab run performance`")),

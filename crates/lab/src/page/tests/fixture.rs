@@ -76,7 +76,8 @@ fn run(experiment: &str, arm: &str, spec: &Spec, round: usize) -> Run {
 fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
     let rate = figure(60_000.0);
     let us = 1e6 / rate;
-    let latency = Latency { p50: us * 0.7, p99: figure(us * 9.0), p999: us * 40.0, p9999: us * 90.0, max: us * 400.0, mean: us };
+    let latency =
+        Latency { p50: us * 0.7, p99: figure(us * 9.0), p999: us * 40.0, p9999: us * 90.0, max: us * 400.0, mean: us };
     let report = PhaseReport {
         store: "bifold",
         phase: match step.act {
@@ -104,7 +105,8 @@ fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
         ..PhaseReport::default()
     };
     let facts = [("levels".to_owned(), figure(4.0).round())].into();
-    serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, device: None, busy: None, facts }).unwrap()
+    serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, device: None, busy: None, facts })
+        .unwrap()
 }
 
 /// Experiments with what the papers' own may not have: long names, many bars, parameters with gaps, curves, hostile
