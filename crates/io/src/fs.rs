@@ -358,6 +358,9 @@ pub trait MappedRead: Send + Sync + Debug {
     /// read by calls while much of what is read is not in memory.
     fn is_mapped(&self, len: u64) -> bool;
 
+    /// Whether reads are calls now because much of what is read is not in memory.
+    fn is_cold(&self) -> bool;
+
     /// Fills `buffer` with the bytes from `offset` on if they are mapped and reading them this way is better.
     /// Otherwise returns `false`.
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool;

@@ -110,6 +110,14 @@ impl TableFile {
         Ok(None)
     }
 
+    /// Whether a block that was read while much is not in memory is left to the system's page cache: it could be read
+    /// through mapped pages, and is not compressed.
+    #[inline]
+    pub(super) fn is_left_to_the_system(&self, block: &Value, place: Place) -> bool {
+        let is_plain = || block.len() + SEAL_BYTES == place.len() as usize;
+        self.may_be_mapped.load(Relaxed) && self.reader.is_cold() && is_plain()
+    }
+
     fn read_tail(&self) -> Result<Tail> {
         let place = Place { start: self.footer.filter().start, end: self.footer.properties().end };
         let buffer = self.read(place, IoSource::Metadata)?;

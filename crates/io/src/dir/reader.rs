@@ -106,6 +106,14 @@ impl Reader {
         self.mapped.as_ref().is_some_and(|mapped| mapped.is_mapped(self.len))
     }
 
+    /// Whether short reads, which could go through mapped pages, are calls now because much of what is read is not in
+    /// memory.
+    #[inline]
+    #[must_use]
+    pub fn is_cold(&self) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.is_cold())
+    }
+
     /// Announces that `len` bytes from `offset` on will be read soon.
     pub fn prefetch(&self, offset: u64, len: u64) {
         if !self.mapped.as_ref().is_some_and(|mapped| mapped.prefetch(offset, len)) {

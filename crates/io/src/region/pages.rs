@@ -161,9 +161,12 @@ impl Drop for Pages {
 
 impl MappedRead for Pages {
     fn is_mapped(&self, len: u64) -> bool {
-        let is_cold = self.residency.as_ref().is_some_and(|residency| residency.was_cold());
         let has_room = self.state.load(Relaxed) != FREE || self.refused.load(Relaxed) == 0;
-        !is_cold && has_room && self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
+        !self.is_cold() && has_room && self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
+    }
+
+    fn is_cold(&self) -> bool {
+        self.residency.as_ref().is_some_and(|residency| residency.was_cold())
     }
 
     #[inline]
