@@ -43,7 +43,7 @@ use crate::{
 
 use self::{
     flushes::{FlushBegun, Flushes},
-    rates::{DEBT_FREE, RATE_MIN, SPACE_FULL, memtable_rate, next_rate, space_rate},
+    rates::{DEBT_FREE, RATE_MIN, SPACE_FULL, free_after, memtable_rate, next_rate, space_rate},
 };
 use Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -64,7 +64,7 @@ const FREEING_SECONDS: f64 = 2.0;
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
 /// The longest single sleep; the rest of the delay is left to the next commit.
-const SLEEP_MAX: Duration = Duration::from_millis(5);
+const SLEEP_MAX: Duration = Duration::from_micros(1500);
 
 /// If tables alone exceed the target, writers are slowed this much later.
 const UNREACHABLE_LEEWAY: f64 = 0.03;
@@ -326,9 +326,10 @@ impl Engine {
     fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
         let now = self.env.clock.now();
         let now_ns = nanos(now);
-        let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
-        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
-        let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
+        let advance = |free_at: u64| free_after(free_at, now_ns, nanos(cost));
+        let update = |free_at: u64| Some(advance(free_at));
+        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, update).unwrap_or(now_ns);
+        let owed = Duration::from_nanos(advance(before).saturating_sub(now_ns));
         if owed < SLEEP_MIN {
             return Ok(());
         }
