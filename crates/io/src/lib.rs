@@ -17,6 +17,7 @@
 //! | [`random`] | seeded random numbers |
 //! | [`threads`] | background threads |
 //! | [`remover`] | removes files without making readers wait |
+//! | [`huge`] | large pieces of memory, in huge pages |
 //! | [`machine`] | what this machine has |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
@@ -27,6 +28,7 @@ pub mod dir;
 pub mod disk;
 pub mod faulty;
 pub mod fs;
+pub mod huge;
 pub mod machine;
 pub mod memory;
 pub mod open_files;

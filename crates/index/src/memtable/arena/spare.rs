@@ -15,6 +15,8 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use bifold_io::huge;
+
 /// Smaller chunks use the global allocator, which has its own free lists for them.
 const KEPT_FROM_BYTES: usize = 32 << 10;
 
@@ -93,12 +95,19 @@ pub(super) fn give_back(chunk: NonNull<u8>, layout: Layout) {
 
 fn allocate(layout: Layout) -> NonNull<u8> {
     assert!(layout.size() > 0, "an empty chunk");
+    if is_kept(layout) {
+        return huge::allocate(layout.size());
+    }
     // SAFETY: the layout's size is above zero.
     NonNull::new(unsafe { alloc(layout) }).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
 fn free(Chunk(chunk, layout): Chunk) {
-    // SAFETY: `allocate` got this chunk with this layout, and there is no other owner.
+    if is_kept(layout) {
+        // SAFETY: `allocate` got this chunk with this layout, and there is no other owner.
+        return unsafe { huge::free(chunk, layout.size()) };
+    }
+    // SAFETY: as above.
     unsafe { dealloc(chunk.as_ptr(), layout) }
 }
 
