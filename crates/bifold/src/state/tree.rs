@@ -160,7 +160,7 @@ impl Values {
         Arc::new(Self { store, last: OnceLock::new() })
     }
 
-    /// The tables at the time the tree was dropped, if values move without a commit.
+    /// The tables at the time the tree was dropped, if values are separated.
     pub fn last(&self) -> Option<&View> {
         self.last.get().map(|view| &**view)
     }
@@ -322,8 +322,9 @@ impl Tree {
         debug_assert!(changing.is_of(self.keyspace), "no waiter would look at this keyspace");
         let _alone = self.change.hold();
         let old = self.view_to_hold();
-        if old.values.profile().separates_at_rewrite {
-            // Readers of older views reach it through the placement, so it must not keep the placement in turn.
+        if old.values.profile().separates() {
+            // Readers of older views reach it through the placement, so it must not keep the placement in turn. Some
+            // placements move values without a commit, and then these readers need it.
             let last = View { version: Arc::clone(&old.version), ..old.nothing() };
             let _it_is_dropped_once = old.values.last.set(Arc::new(last));
         }

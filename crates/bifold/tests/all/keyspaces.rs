@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use bifold::{Compression, Db, Env, Error, KeyspaceOptions, Options, Workers};
+use bifold::{Compression, Db, Env, Error, KeyspaceOptions, Options, Workers, options::Values};
 use bifold_io::{FileSystem, memory::MemoryFs};
 
 use crate::{
@@ -90,6 +90,30 @@ fn the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle(
         assert_eq!(data_files(&fs), Vec::<PathBuf>::new(), "{placement:?}");
         assert!(db.stats().files.open < open, "{placement:?}: they are closed, so that their space is free");
         assert_eq!((kept.name(), stats.keyspaces.len()), ("k", 2));
+    }
+}
+
+/// The iterator's tables have addresses that GC has left and that only later tables have anew.
+#[test]
+fn an_iterator_over_a_dropped_keyspace_finds_what_had_moved_before() {
+    for placement in PLACEMENTS {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let db = Db::open_in(env, "/db", Options { workers: Workers::Caller, ..tiny() }).unwrap();
+        let values = Values { file_bytes: 4 << 10, ..Values::default() };
+        let short = db.keyspace("k", KeyspaceOptions { placement, values, ..tiny().keyspace }).unwrap();
+        for n in [300, 150] {
+            fill(&short, n, &"long enough to be separated ".repeat(20));
+            db.flush().unwrap();
+        }
+        db.collect_garbage().unwrap();
+        db.sync().unwrap();
+        let iterator = short.iter();
+        // Between these are all others, so all are merged.
+        ["aaa", "zzz"].iter().for_each(|key| short.put(key, "newer than the iterator").unwrap());
+        short.compact_range::<&[u8]>(..).unwrap();
+        db.collect_garbage().unwrap();
+        db.drop_keyspace("k").unwrap();
+        assert_eq!(entries(iterator).len(), 300, "{placement:?}");
     }
 }
 
