@@ -2,5 +2,4 @@
 
 pub(crate) mod get;
 pub(crate) mod scan;
-mod visit;
 pub(crate) mod window;
