@@ -2,4 +2,5 @@
 
 pub(crate) mod get;
 pub(crate) mod scan;
+mod visit;
 pub(crate) mod window;

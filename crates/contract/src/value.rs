@@ -4,8 +4,8 @@ use std::{fmt, ops::Deref, sync::Arc};
 
 /// The bytes of a value: a view into a shared buffer. It is cheap to clone and may outlive the database.
 ///
-/// A value read from a table block shares the block with the cache, so nothing is copied. Holding it keeps that one
-/// block (usually 4 KiB) in memory.
+/// A value read from a table block that is cached shares the block with the cache, so nothing is copied. Holding it
+/// keeps that one block (usually 4 KiB) in memory. A value read through mapped pages has memory of its own.
 #[derive(Clone)]
 pub struct Value {
     buffer: Arc<[u8]>,
@@ -18,6 +18,7 @@ impl Value {
     ///
     /// # Panics
     /// If the range is not within the buffer. Callers decode the range from that buffer.
+    #[inline]
     #[must_use]
     pub fn slice(buffer: Arc<[u8]>, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= buffer.len(), "value range {start}..{end} outside its buffer");
@@ -29,6 +30,7 @@ impl Value {
     ///
     /// # Panics
     /// If the range is not within the value. Callers decode the range from it.
+    #[inline]
     #[must_use]
     pub fn part(&self, start: usize, end: usize) -> Self {
         assert!(start <= end && end <= self.len(), "part {start}..{end} of a value of {} bytes", self.len());
@@ -36,6 +38,7 @@ impl Value {
     }
 
     /// A copy of `bytes` in a new buffer.
+    #[inline]
     #[must_use]
     pub fn copy_of(bytes: &[u8]) -> Self {
         Self::slice(Arc::from(bytes), 0, bytes.len())
@@ -51,12 +54,14 @@ impl Value {
 impl Deref for Value {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.buffer[self.start as usize..self.end as usize]
     }
 }
 
 impl AsRef<[u8]> for Value {
+    #[inline]
     fn as_ref(&self) -> &[u8] {
         self
     }

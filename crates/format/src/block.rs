@@ -19,7 +19,7 @@ pub mod sealed;
 mod builder;
 mod cursor;
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, ops::Range};
 
 use bifold_contract::{Corruption, Kind, SeqNo, Value};
 pub use builder::BlockBuilder;
@@ -44,8 +44,8 @@ pub struct Found {
     pub seqno: SeqNo,
     /// Its kind.
     pub kind: Kind,
-    /// Its payload. It shares the block's buffer.
-    pub payload: Value,
+    /// The bytes of the block that are its payload.
+    pub payload: Range<usize>,
 }
 
 /// The result of looking up one version of a key in a block.
@@ -65,14 +65,13 @@ pub enum Answer {
 /// # Errors
 /// If the block is damaged. The offset is relative to the block.
 #[inline]
-pub fn get(block: &Value, key: &[u8], seqno: SeqNo) -> Result<Answer, Corruption> {
+pub fn get(block: &[u8], key: &[u8], seqno: SeqNo) -> Result<Answer, Corruption> {
     let layout = Layout::parse(block)?;
     let place = layout.seek(block, key, seqno)?;
     Ok(match place.slot {
         Some(slot) if place.is_key => {
             let kind = slot.kind().ok_or_else(|| bad_entry(block, place.at))?;
-            let payload = block.part(slot.payload_start, slot.payload_end);
-            Answer::Found(Found { seqno: slot.seqno(), kind, payload })
+            Answer::Found(Found { seqno: slot.seqno(), kind, payload: slot.payload_start..slot.payload_end })
         }
         None if place.is_key => Answer::EndsInKey,
         _ => Answer::Absent,

@@ -100,6 +100,7 @@ pub enum Step<'a> {
 
 /// Reads the record at the start of `bytes`, which are at `offset` of `file`.
 #[must_use]
+#[inline]
 pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else { return Step::Short(HEADER_BYTES) };
     if !is_header(header, file, offset) {

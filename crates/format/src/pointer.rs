@@ -27,6 +27,7 @@ pub fn encode(pointer: Pointer, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// If it is not exactly one pointer, or its file number or offset is too large.
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<Pointer, Corruption> {
     let mut input = Input::new(bytes, "pointer");
     let file = input.varint_up_to(NUMBER_MAX)?;

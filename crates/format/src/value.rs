@@ -321,6 +321,7 @@ fn begin(out: &mut Vec<u8>, kind: ValueKind, method: Method, key: &[u8]) -> usiz
 ///
 /// # Errors
 /// If it is not a value record.
+#[inline]
 pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
     let mut input = Input::new(frame.payload, "value record");
     let read = |input: &mut Input<'_>| -> Result<(ValueKind, Method, usize), Corruption> {
@@ -344,6 +345,7 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
 ///
 /// # Errors
 /// If they are not one whole record.
+#[inline]
 pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Corruption> {
     match frame::step(bytes, file, offset) {
         frame::Step::Record(frame, len) if len == bytes.len() => Ok(frame),
@@ -359,28 +361,47 @@ pub fn frame_at(bytes: &[u8], file: FileId, offset: u64) -> Result<Frame<'_>, Co
 /// # Errors
 /// If they are not the record at `offset` of `file`, or are a record of another key.
 pub fn read_value(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<Value, Corruption> {
-    let found = read_version(bytes, file, offset, key)?;
-    Ok(found.1)
+    read_version(bytes, file, offset, key).map(|found| found.1)
 }
 
 /// As [`read_value`], with the sequence number under which it was written.
 ///
 /// # Errors
 /// As [`read_value`].
+#[inline]
 pub fn read_version(bytes: Arc<[u8]>, file: FileId, offset: u64, key: &[u8]) -> Result<(SeqNo, Value), Corruption> {
-    let frame = frame_at(&bytes, file, offset)?;
-    let record = decode(frame)?;
+    let record = record_of(&bytes, file, offset, key)?;
+    if record.method != Method::Plain {
+        return Ok((record.seqno, record.value()?));
+    }
+    let (seqno, len, end) = (record.seqno, record.body.len(), bytes.len() - TRAILER_BYTES);
+    Ok((seqno, Value::slice(bytes, end - len, end)))
+}
+
+/// As [`read_value`], but `look` is shown the value; an uncompressed one is not copied.
+///
+/// # Errors
+/// As there.
+#[inline]
+pub fn look_at_value<T>(
+    bytes: &[u8],
+    (file, at): (FileId, u64),
+    key: &[u8],
+    look: impl FnOnce(&[u8]) -> T,
+) -> Result<T, Corruption> {
+    let record = record_of(bytes, file, at, key)?;
+    if record.method == Method::Plain { Ok(look(record.body)) } else { Ok(look(&record.value()?)) }
+}
+
+/// The record of a value of `key` in the bytes of one whole record.
+#[inline]
+fn record_of<'a>(bytes: &'a [u8], file: FileId, offset: u64, key: &[u8]) -> Result<ValueRecord<'a>, Corruption> {
+    let record = decode(frame_at(bytes, file, offset)?)?;
     if record.key != key || record.kind != ValueKind::Value {
         let found = format!("{:?} of `{}`", record.kind, record.key.escape_ascii());
         return Err(Corruption::new(offset, "value record", format!("the value of `{}`", key.escape_ascii()), found));
     }
-    let seqno = record.seqno;
-    if record.method != Method::Plain {
-        return Ok((seqno, record.value()?));
-    }
-    let end = bytes.len() - TRAILER_BYTES;
-    let start = end - record.body.len();
-    Ok((seqno, Value::slice(bytes, start, end)))
+    Ok(record)
 }
 
 #[cfg(test)]

@@ -4,9 +4,8 @@
 //! nothing that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody
 //! asks for them and they age out.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use bifold_contract::{FileId, Value, planted};
+use bifold_io::striped::Striped;
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
 /// Memory a block takes beside its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal
@@ -37,9 +36,12 @@ impl Weighter<(FileId, u64), Value> for ByBytes {
 pub struct BlockCache {
     /// `None` if nothing is cached.
     blocks: Option<Cache<(FileId, u64), Value, ByBytes>>,
-    hits: AtomicU64,
-    misses: AtomicU64,
+    counts: Striped<2>,
 }
+
+/// Counters of the cache.
+const HITS: usize = 0;
+const MISSES: usize = 1;
 
 impl BlockCache {
     /// A cache of `capacity_bytes`; 0 caches nothing.
@@ -55,7 +57,7 @@ impl BlockCache {
         let blocks = options.ok().filter(|_| capacity_bytes > 0).map(|options| {
             Cache::with_options(options, ByBytes, quick_cache::DefaultHashBuilder::default(), Default::default())
         });
-        Self { blocks, hits: AtomicU64::new(0), misses: AtomicU64::new(0) }
+        Self { blocks, counts: Striped::default() }
     }
 
     /// The block at this offset, if cached. Counts a hit or a miss.
@@ -63,8 +65,14 @@ impl BlockCache {
     #[must_use]
     pub fn get(&self, file: FileId, offset: u64) -> Option<Value> {
         let found = self.blocks.as_ref().and_then(|blocks| blocks.get(&place(file, offset)));
-        if found.is_some() { &self.hits } else { &self.misses }.fetch_add(1, Relaxed);
+        self.counts.add(if found.is_some() { HITS } else { MISSES }, 1);
         found
+    }
+
+    /// Whether the block at this offset is cached. Neither counts nor uses it.
+    #[must_use]
+    pub fn has(&self, file: FileId, offset: u64) -> bool {
+        self.blocks.as_ref().is_some_and(|blocks| blocks.contains_key(&place(file, offset)))
     }
 
     /// Caches the block at this offset. Evicts blocks that were not used recently.
@@ -83,13 +91,13 @@ impl BlockCache {
     /// Number of requests that found their block.
     #[must_use]
     pub fn hits(&self) -> u64 {
-        self.hits.load(Relaxed)
+        self.counts.sum(HITS)
     }
 
     /// Number of requests that did not.
     #[must_use]
     pub fn misses(&self) -> u64 {
-        self.misses.load(Relaxed)
+        self.counts.sum(MISSES)
     }
 }
 

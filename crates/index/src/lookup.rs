@@ -5,12 +5,10 @@
 //! range tombstone that spans the key is such knowledge: everything about the key that is older than it is gone, so
 //! the search ends there too, unless the same table has a version that is newer than the tombstone.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
-};
+use std::sync::Arc;
 
 use bifold_contract::{IoSource, Locator, Result, SeqNo};
+use bifold_io::striped::Striped;
 
 use crate::{
     table::{FoundEntry, Table},
@@ -68,6 +66,22 @@ impl Version {
             !is_above
         });
         is_above || deeper.iter().flatten().any(may_contain)
+    }
+
+    /// Announces the block in which [`Version::get`] will look for the key first, as far as filters and indexes in
+    /// memory tell. Where blocks are mapped, it is prefetched into the processor's caches.
+    pub fn expect(&self, lookup: &Lookup<'_>) {
+        let table_in = |run: &Arc<TableRun>| -> bool {
+            let table = run.find(lookup.key).filter(|table| table.may_contain_as_held(lookup.key_hash));
+            table.inspect(|table| table.expect(lookup.key)).is_some()
+        };
+        let Some((level0, deeper)) = self.levels().split_first() else { return };
+        let mut is_found = lookup.covered_by > 0;
+        lookup.locator.candidates(lookup.key_hash, level0.len(), &mut |at| {
+            is_found = is_found || level0.get(at).is_some_and(table_in);
+            !is_found
+        });
+        let _first_that_may = is_found || deeper.iter().flatten().any(table_in);
     }
 
     fn search(&self, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Option<FoundEntry>> {
@@ -163,48 +177,51 @@ struct Tally {
 /// The counts of all searches since the counters were created.
 #[derive(Debug, Default)]
 pub struct LookupCounters {
-    filters_asked: AtomicU64,
-    filters_denied: AtomicU64,
-    false_positives: AtomicU64,
-    tables_searched: AtomicU64,
+    counts: Striped<4>,
 }
+
+/// Counters of [`LookupCounters`].
+const FILTERS_ASKED: usize = 0;
+const FILTERS_DENIED: usize = 1;
+const FALSE_POSITIVES: usize = 2;
+const TABLES_SEARCHED: usize = 3;
 
 impl LookupCounters {
     fn add(&self, tally: &Tally) {
-        let add = |counter: &AtomicU64, count: u64| {
+        let add = |counter: usize, count: u64| {
             // An atomic addition costs some 5 ns even if it adds nothing.
             if count > 0 {
-                counter.fetch_add(count, Relaxed);
+                self.counts.add(counter, count);
             }
         };
-        add(&self.filters_asked, tally.filters_asked);
-        add(&self.filters_denied, tally.filters_denied);
-        add(&self.false_positives, tally.false_positives);
-        add(&self.tables_searched, tally.tables_searched);
+        add(FILTERS_ASKED, tally.filters_asked);
+        add(FILTERS_DENIED, tally.filters_denied);
+        add(FALSE_POSITIVES, tally.false_positives);
+        add(TABLES_SEARCHED, tally.tables_searched);
     }
 
     /// Filters queried.
     #[must_use]
     pub fn filters_asked(&self) -> u64 {
-        self.filters_asked.load(Relaxed)
+        self.counts.sum(FILTERS_ASKED)
     }
 
     /// Filters that excluded the key: each saved a search and perhaps a read.
     #[must_use]
     pub fn filters_denied(&self) -> u64 {
-        self.filters_denied.load(Relaxed)
+        self.counts.sum(FILTERS_DENIED)
     }
 
     /// Searches that a filter allowed and that found nothing.
     #[must_use]
     pub fn false_positives(&self) -> u64 {
-        self.false_positives.load(Relaxed)
+        self.counts.sum(FALSE_POSITIVES)
     }
 
     /// Tables searched after their filter did not exclude the key.
     #[must_use]
     pub fn tables_searched(&self) -> u64 {
-        self.tables_searched.load(Relaxed)
+        self.counts.sum(TABLES_SEARCHED)
     }
 }
 

@@ -136,6 +136,15 @@ impl Visible {
         self.front.as_ref().filter(|front| front.is_placed).and_then(|front| front.cursor.entry())
     }
 
+    /// The payload of the entry the front moved to last, sharing its block; empty after it has met the back.
+    #[must_use]
+    pub fn front_payload(&self) -> Value {
+        self.front
+            .as_ref()
+            .filter(|front| front.is_placed)
+            .map_or_else(|| Value::copy_of(&[]), |front| front.cursor.payload())
+    }
+
     /// The entry the back moved to last, borrowed; `None` after it has met the front.
     #[must_use]
     pub fn back(&self) -> Option<Entry<'_>> {

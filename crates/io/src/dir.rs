@@ -22,15 +22,16 @@ use crate::{
     fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
     own::own,
+    striped::Striped,
 };
 
 /// Bytes and calls per [`IoSource`] since the directory was opened. All counters are atomic and may have several
 /// writers.
 #[derive(Debug, Default)]
 pub struct IoCounters {
-    read_bytes: [AtomicU64; IoSource::COUNT],
+    read_bytes: Striped<{ IoSource::COUNT }>,
     written_bytes: [AtomicU64; IoSource::COUNT],
-    reads: [AtomicU64; IoSource::COUNT],
+    reads: Striped<{ IoSource::COUNT }>,
     syncs: AtomicU64,
     failed_removals: AtomicU64,
 }
@@ -53,19 +54,19 @@ pub struct IoTotals {
 impl IoCounters {
     /// The current totals.
     pub fn totals(&self) -> IoTotals {
-        let copy = |from: &[AtomicU64; IoSource::COUNT]| std::array::from_fn(|i| from[i].load(Relaxed));
         IoTotals {
-            read_bytes: copy(&self.read_bytes),
-            written_bytes: copy(&self.written_bytes),
-            reads: copy(&self.reads),
+            read_bytes: std::array::from_fn(|i| self.read_bytes.sum(i)),
+            written_bytes: std::array::from_fn(|i| self.written_bytes[i].load(Relaxed)),
+            reads: std::array::from_fn(|i| self.reads.sum(i)),
             syncs: self.syncs.load(Relaxed),
             failed_removals: self.failed_removals.load(Relaxed),
         }
     }
 
+    #[inline]
     fn count_read(&self, source: IoSource, bytes: usize) {
-        self.read_bytes[source as usize].fetch_add(bytes as u64, Relaxed);
-        self.reads[source as usize].fetch_add(1, Relaxed);
+        self.read_bytes.add(source as usize, bytes as u64);
+        self.reads.add(source as usize, 1);
     }
 
     fn count_written(&self, source: IoSource, bytes: usize) {

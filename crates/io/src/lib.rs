@@ -18,6 +18,8 @@
 //! | [`threads`] | background threads |
 //! | [`remover`] | removes files without making readers wait |
 //! | [`machine`] | what this machine has |
+//! | [`striped`] | counters that many threads add to |
+//! | `scratch` | a buffer of each thread |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
 
 mod allocator;
@@ -36,6 +38,8 @@ pub mod rate;
 #[cfg(target_os = "linux")]
 pub mod region;
 pub mod remover;
+mod scratch;
+pub mod striped;
 pub mod threads;
 
 use std::sync::Arc;
@@ -44,6 +48,7 @@ pub use allocator::give_back_freed_memory;
 pub use clock::Clock;
 pub use dir::{Dir, Reader, Writer};
 pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
+pub use scratch::{SCRATCH_BYTES, with_scratch};
 
 /// Everything the engine takes from its surroundings.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use crate::{
     history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
     model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, Variant, is_nothing},
     options::OptionSet,
-    read::{self, Trouble, compare_entries, expect_value},
+    read::{self, Trouble, compare_entries, compare_visited, expect_value},
     value::Spec,
 };
 
@@ -291,7 +291,9 @@ impl<W: Watcher> Driver<W> {
             }
             Op::Scan(_, span, way) => {
                 let bounds = span.bounds();
-                compare_entries("scan", self.model.scan(id, &bounds, now), tree.range(bounds), *way)?;
+                let right = self.model.scan(id, &bounds, now);
+                compare_visited("visit", &right, tree.range(bounds.clone()))?;
+                compare_entries("scan", right, tree.range(bounds), *way)?;
             }
             Op::Prefix(_, key, len) => {
                 let key = key_bytes(*key);

@@ -1,6 +1,6 @@
 //! Reads a whole database in every way there is and compares the answers with the model's.
 
-use std::fmt;
+use std::{fmt, ops::ControlFlow};
 
 use bifold::{Db, Error, Pair, Range};
 
@@ -72,6 +72,31 @@ pub fn contents(db: &Db) -> Result<Contents, Trouble> {
         contents.insert(name, entries);
     }
     Ok(contents)
+}
+
+/// Compares what visits see, each of a few entries more than the one before, with `right`.
+///
+/// # Errors
+/// What differs.
+pub fn compare_visited(what: &str, right: &[(&[u8], Spec)], mut range: Range) -> Result<(), Trouble> {
+    let (mut at, mut trouble) = (0, Ok(()));
+    for most in 1.. {
+        let before = at;
+        range.visit(|key, value| {
+            trouble = match right.get(at) {
+                Some((expected, spec)) if *expected == key => expect_value(what, key, Some(*spec), Some(value)),
+                _ => Err(Trouble::wrong(format!("{what}: key {} is not entry {at}", key.escape_ascii()))),
+            };
+            at += 1;
+            if trouble.is_err() || at - before == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        trouble?;
+        trouble = Ok(());
+        if at - before < most {
+            break;
+        }
+    }
+    if at == right.len() { Ok(()) } else { Err(Trouble::wrong(format!("{what}: {at} entries of {}", right.len()))) }
 }
 
 /// Compares scans both ways, point reads of every key ever used and a multi-get of all keys with the state after

@@ -100,6 +100,22 @@ pub trait Placement: Send + Sync {
         files.read(key, pointer, source)
     }
 
+    /// As [`Placement::read`], but the value is only shown to `see`; `false` where that returns `None`. A placement
+    /// that leaves `read` as it is may call [`ValueFiles::show`], which takes no memory for the value.
+    ///
+    /// # Errors
+    /// As [`Placement::read`].
+    fn show(
+        &self,
+        files: &ValueFiles,
+        version: (&[u8], SeqNo),
+        pointer: Pointer,
+        source: IoSource,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        Ok(self.read(files, version, pointer, source)?.map(|value| see(&value)).is_some())
+    }
+
     /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
         files.prefetch(pointers)

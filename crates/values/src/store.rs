@@ -94,6 +94,20 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.read(&self.files, (key, seqno), pointer, source)
     }
 
+    /// See [`Placement::show`].
+    ///
+    /// # Errors
+    /// As [`ValueStore::read`].
+    pub fn show(
+        &self,
+        version: (&[u8], SeqNo),
+        pointer: Pointer,
+        source: IoSource,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        self.placement.show(&self.files, version, pointer, source, see)
+    }
+
     /// See [`Placement::prefetch`].
     pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
         self.placement.prefetch(&self.files, pointers)

@@ -15,7 +15,7 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use bifold_contract::{IoSource, SeqNo};
 use serde::Serialize;
 
-use self::counters::{Counters, StallCause};
+use self::counters::{Counters, GET_HITS, GETS, SCANNED_ENTRIES, StallCause, USER_BYTES_READ};
 pub use self::{
     garbage::{GarbageStats, GcStats},
     keyspace::{HashIndexStats, KeyspaceStats, LevelStats},
@@ -240,7 +240,7 @@ impl Stats {
         let totals = engine.dir.totals();
         let written: u64 = totals.written_bytes.iter().sum();
         let read = totals.read_bytes[IoSource::Get as usize] + totals.read_bytes[IoSource::Scan as usize];
-        let (user_written, user_read) = (counters.user_bytes_written(), counters.user_bytes_read.load(Relaxed));
+        let (user_written, user_read) = (counters.user_bytes_written(), counters.reads.sum(USER_BYTES_READ));
         let keyspaces: Vec<KeyspaceStats> = engine.trees.all().iter().map(|p| KeyspaceStats::of(p)).collect();
         let space = SpaceStats::of(engine, &keyspaces);
         let files = space.tables_bytes + space.values_bytes + space.logs_bytes + space.manifest_bytes;
@@ -261,9 +261,9 @@ impl Stats {
             operations: counters.operations.load(Relaxed),
             user_bytes_written: user_written,
             user_bytes_read: user_read,
-            gets: counters.gets.load(Relaxed),
-            get_hits: counters.get_hits.load(Relaxed),
-            scanned_entries: counters.scanned_entries.load(Relaxed),
+            gets: counters.reads.sum(GETS),
+            get_hits: counters.reads.sum(GET_HITS),
+            scanned_entries: counters.reads.sum(SCANNED_ENTRIES),
             io: IoSource::ALL.into_iter().map(source).collect(),
             syncs: totals.syncs,
             write_amp: ratio(written, user_written),

@@ -209,7 +209,7 @@ impl Engine {
                 });
             }
         }
-        let lookup = Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: view.version.locator() };
+        let lookup = lookup_of(view, key, snapshot, covered_by);
         Ok(view.version.get(&lookup, &self.counters.lookups)?.and_then(|found| match found.kind {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
@@ -217,8 +217,16 @@ impl Engine {
         }))
     }
 
-    /// The newest values of `keys` in one consistent view. Separated values are prefetched, a batch at a time, so they
-    /// come from the device concurrently.
+    /// Announces the block of a table that has the newest version of `key`, unless that is in a memtable.
+    fn expect(&self, view: &View, key: &[u8], snapshot: SeqNo) {
+        if view.layers().any(|layer| layer.memtable.get(key, snapshot).is_some()) {
+            return;
+        }
+        view.version.expect(&lookup_of(view, key, snapshot, 0));
+    }
+
+    /// The newest values of `keys` in one consistent view. Blocks of tables and then separated values are announced, a
+    /// batch at a time, so they come from the device concurrently.
     ///
     /// # Errors
     /// As [`Engine::get`].
@@ -232,6 +240,9 @@ impl Engine {
         let keys: Vec<K> = keys.into_iter().collect();
         let mut all = Vec::with_capacity(keys.len());
         for batch in keys.chunks(BATCH_MAX) {
+            if batch.len() > 1 {
+                batch.iter().for_each(|key| self.expect(&view, key.as_ref(), snapshot));
+            }
             let find = |key: &K| self.newest(&view, key.as_ref(), snapshot);
             let found: Vec<Option<Live<'_>>> = batch.iter().map(find).collect::<Result<_>>()?;
             // A damaged pointer is reported when its value is read.
@@ -294,12 +305,37 @@ impl Engine {
         self.find_moved(tree, values, key, seqno)?.ok_or_else(|| self.lost(tree, pointer))
     }
 
+    /// As [`Engine::resolve`], but the value is only shown to `see`.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn show(
+        &self,
+        (tree, values): (&Tree, &Arc<Values>),
+        (key, seqno): (&[u8], SeqNo),
+        encoded: &[u8],
+        source: IoSource,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<()> {
+        let pointer = decode_pointer(tree, encoded)?;
+        if !values.show((key, seqno), pointer, source, see)? {
+            see(&self.resolve((tree, values), (key, seqno), encoded, source)?);
+        }
+        Ok(())
+    }
+
     /// The error for a pointer that is up to date but has no file.
     fn lost(&self, tree: &Tree, pointer: Pointer) -> Error {
         let expected = format!("a value file that an entry of keyspace {} points to", tree.name);
         let file = self.dir.file(&names::value(pointer.file));
         Corruption::new(pointer.offset, "value record", expected, "no such file").of(file)
     }
+}
+
+/// A lookup in the tables of `view`.
+#[inline]
+fn lookup_of<'a>(view: &'a View, key: &'a [u8], snapshot: SeqNo, covered_by: SeqNo) -> Lookup<'a> {
+    Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: view.version.locator() }
 }
 
 /// # Errors

@@ -44,28 +44,28 @@ pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 ///
 /// After an error it yields nothing more: it never skips what it could not read.
 pub struct Range {
-    state: State,
-    front: Ahead,
+    pub(super) state: State,
+    pub(super) front: Ahead,
     back: Ahead,
     /// Entries that it may still yield; `None` if there is no limit.
-    left: Option<usize>,
-    pinned: Arc<Pinned>,
+    pub(super) left: Option<usize>,
+    pub(super) pinned: Arc<Pinned>,
 }
 
 /// Entries that one end has read ahead and not yet yielded.
 #[derive(Default)]
-struct Ahead {
+pub(super) struct Ahead {
     /// The first one is yielded next.
-    items: VecDeque<Item>,
+    pub items: VecDeque<Item>,
     /// How many entries were read ahead at last; 0 at the beginning.
     window: usize,
     /// How many it has yielded.
-    yielded: usize,
+    pub yielded: usize,
 }
 
 /// One of the two ends.
 #[derive(Clone, Copy)]
-enum End {
+pub(super) enum End {
     Front,
     Back,
 }
@@ -75,17 +75,17 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 
 /// What an iterator and its entries keep alive.
 #[derive(Debug)]
-struct Pinned {
-    engine: Arc<Engine>,
-    tree: Arc<Tree>,
-    values: Arc<Values>,
+pub(super) struct Pinned {
+    pub engine: Arc<Engine>,
+    pub tree: Arc<Tree>,
+    pub values: Arc<Values>,
     /// Pointers stay valid as long as it is open.
     _snapshot: Arc<SnapshotGuard>,
     /// Whether a separated value was asked for.
     values_asked: AtomicBool,
 }
 
-enum State {
+pub(super) enum State {
     /// Nothing was asked for yet.
     Fresh(Box<Fresh>),
     Walking(Box<Visible>),
@@ -95,7 +95,7 @@ enum State {
 }
 
 /// What an iterator begins with.
-struct Fresh {
+pub(super) struct Fresh {
     view: Arc<View>,
     bounds: KeyBounds,
     seqno: SeqNo,
@@ -144,7 +144,7 @@ impl Pair {
 }
 
 impl Pinned {
-    fn note_value_asked(&self) {
+    pub fn note_value_asked(&self) {
         // Load first: a store would take the cache line away from other threads that iterate.
         if !self.values_asked.load(Relaxed) {
             self.values_asked.store(true, Relaxed);
@@ -279,7 +279,7 @@ impl Range {
         self
     }
 
-    fn step(&mut self, end: End) -> Option<Result<Pair>> {
+    pub(super) fn step(&mut self, end: End) -> Option<Result<Pair>> {
         if self.left == Some(0) {
             return None;
         }
@@ -303,13 +303,13 @@ impl Range {
         };
         this.yielded += 1;
         self.left = self.left.map(|left| left - 1);
-        self.pinned.engine.counters.scanned(item.key.len() + item.payload.len());
+        self.pinned.engine.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
     }
 
     /// Begins to walk if nothing was asked for yet.
-    fn begin(&mut self, end: End) {
+    pub(super) fn begin(&mut self, end: End) {
         if let State::Fresh(_) = self.state
             && let State::Fresh(fresh) = std::mem::replace(&mut self.state, State::Done)
         {

@@ -1,8 +1,10 @@
 //! Iterators and range deletes.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
-use crate::support::{entries, fill, keys, tiny_db};
+use bifold::{Db, Options, PlacementKind, Range};
+
+use crate::support::{TempDir, entries, fill, keys, tiny, tiny_db};
 
 #[test]
 fn ranges_honour_their_bounds_from_both_ends() {
@@ -45,6 +47,78 @@ fn both_ends_of_an_iterator_meet_without_repeating_a_key() {
     }
 }
 
+/// Up to `most` entries that a visit sees.
+fn visited(range: &mut Range, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut seen = Vec::new();
+    let visit = range.visit(|key, value| {
+        seen.push((key.to_vec(), value.to_vec()));
+        if seen.len() == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    visit.unwrap();
+    seen
+}
+
+/// A database with values of both sizes in memtables and tables, some of them separated.
+fn mixed(placement: PlacementKind) -> (TempDir, Db) {
+    let dir = TempDir::new();
+    let keyspace = tiny().keyspace.with_placement(placement);
+    let db = Db::open_with(dir.join("db"), Options { keyspace, ..tiny() }).unwrap();
+    for n in 0..300u32 {
+        let value = [n as u8; 300];
+        db.put(n.to_be_bytes(), &value[..if n % 3 == 0 { 20 } else { 300 }]).unwrap();
+        if n == 200 {
+            db.flush().unwrap();
+        }
+    }
+    (dir, db)
+}
+
+#[test]
+fn a_visit_sees_what_an_iterator_yields_wherever_it_is_broken_off() {
+    for placement in [
+        PlacementKind::Inline,
+        PlacementKind::HashKv,
+        PlacementKind::DiffKv,
+        PlacementKind::UniKv,
+        PlacementKind::NovKv,
+    ] {
+        let (_dir, db) = mixed(placement);
+        let all = entries(db.iter());
+        assert_eq!(all.len(), 300);
+        for most in [1, 2, 3, 7, 50, 1000] {
+            let (mut range, mut seen) = (db.iter(), Vec::new());
+            loop {
+                let part = visited(&mut range, most);
+                seen.extend_from_slice(&part);
+                if part.len() < most {
+                    break;
+                }
+                // The other ways to read a range go on where the visit ended.
+                seen.extend(range.next().map(|pair| entries(std::iter::once(pair)).remove(0)));
+            }
+            assert_eq!(seen, all, "{placement:?}, {most} at a time");
+        }
+    }
+}
+
+#[test]
+fn a_visit_keeps_to_the_limit_and_meets_the_other_end() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let (_dir, db) = mixed(placement);
+        let all = entries(db.iter());
+        let mut range = db.iter().limit(40);
+        assert_eq!(visited(&mut range, usize::MAX), all[..40]);
+        assert!(range.next().is_none() && visited(&mut range, 1).is_empty());
+        let mut range = db.iter();
+        let back: Vec<_> = entries(range.by_ref().rev().take(100));
+        assert_eq!(visited(&mut range, 50), all[..50]);
+        let more_back: Vec<_> = entries(range.by_ref().rev().take(100));
+        assert_eq!(visited(&mut range, usize::MAX), all[50..100]);
+        assert!(range.next_back().is_none());
+        assert!([back, more_back].concat().iter().eq(all[100..].iter().rev()));
+    }
+}
+
 #[test]
 fn prefixes_select_their_keys() {
     let (_dir, db) = tiny_db();
@@ -81,7 +155,7 @@ fn deleted_ranges_are_empty_and_can_be_filled_again() {
     db.flush().unwrap();
     db.delete_range("key0100".."key0200").unwrap();
     db.put("key0150", "new").unwrap();
-    let expect = |db: &bifold::Db| {
+    let expect = |db: &Db| {
         let numbers: Vec<String> =
             (0..300).filter(|n| !(100..200).contains(n) || *n == 150).map(|n| format!("key{n:04}")).collect();
         assert_eq!(keys(db.iter()), numbers);
@@ -96,7 +170,7 @@ fn deleted_ranges_are_empty_and_can_be_filled_again() {
     db.compact().unwrap();
     expect(&db);
     drop(db);
-    let db = bifold::Db::open_with(dir.join("db"), crate::support::tiny()).unwrap();
+    let db = Db::open_with(dir.join("db"), tiny()).unwrap();
     expect(&db);
 }
 

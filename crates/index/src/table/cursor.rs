@@ -193,6 +193,14 @@ impl TableCursor {
         };
         self.block.set_block(block).map_err(|damage| table.damage(damage, place))?;
         self.at = Some((at, place));
+        if let (ReadMode::Scan, true) = (self.mode, table.file.is_mapped()) {
+            // While the entries of this block are consumed. Blocks are about as long as one another.
+            let next = match step {
+                Step::On(Direction::Backward) => place.start.saturating_sub(place.len()),
+                Step::On(Direction::Forward) | Step::Jump => place.end,
+            };
+            table.file.reader.touch(next, place.len());
+        }
         Ok(())
     }
 

@@ -10,13 +10,13 @@ use std::sync::{
 
 use bifold_contract::{Corruption, Error, FileId, IoSource, RangeTombstone, Result, Value};
 use bifold_format::{
-    block::sealed::{BLOCK_BYTES_MAX, SEAL_BYTES, unseal},
-    compression::zeroed,
+    block::sealed::{BLOCK_BYTES_MAX, SEAL_BYTES, check, unseal},
+    compression::{Method, zeroed},
     filter::Filter,
     names,
     table::{FOOTER_BYTES, Footer, Place, index::Index, properties::Properties, tombstones},
 };
-use bifold_io::{Dir, Reader, remover::Remover};
+use bifold_io::{Dir, Reader, SCRATCH_BYTES, remover::Remover, with_scratch};
 
 /// Blocks of at most so many bytes, uncompressed, are read through mapped pages: those of the default size, too. Longer
 /// ones are read by calls.
@@ -88,6 +88,31 @@ impl TableFile {
         }
         self.may_be_mapped.store(false, Relaxed);
         Ok(None)
+    }
+
+    /// Shows `look` a block that is mapped, in a buffer of the thread: copied there and verified, as on every read.
+    /// `None` as for [`TableFile::plain_block`], and for a place that is too long for that.
+    #[inline]
+    pub(super) fn look_at_plain_block<T>(
+        &self,
+        place: Place,
+        source: IoSource,
+        look: impl FnOnce(&[u8]) -> Result<T>,
+    ) -> Result<Option<T>> {
+        let len = place.len() as usize;
+        if len > SCRATCH_BYTES {
+            return Ok(None);
+        }
+        with_scratch(len, |buffer| {
+            self.reader.read_at(buffer, place.start, source)?;
+            match check(buffer, self.id, place.start).map_err(|damage| self.error(damage))? {
+                Method::Plain => look(&buffer[..len - SEAL_BYTES]).map(Some),
+                _ => {
+                    self.may_be_mapped.store(false, Relaxed);
+                    Ok(None)
+                }
+            }
+        })
     }
 
     fn read_tail(&self) -> Result<Tail> {

@@ -23,7 +23,7 @@ mod file;
 mod read_ahead;
 
 use std::{
-    ops::Deref,
+    ops::{Deref, Range},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -32,7 +32,7 @@ use std::{
 
 use bifold_contract::{Corruption, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value};
 use bifold_format::{
-    block::{self, Answer},
+    block::{self, Answer, Found},
     compression::zeroed,
     filter::{self, Filter, LINE_BYTES},
     table::{Place, index::Index},
@@ -51,7 +51,7 @@ pub struct FoundEntry {
     pub seqno: SeqNo,
     /// Its kind.
     pub kind: Kind,
-    /// The value, an encoded pointer, or nothing. It shares the cached block.
+    /// The value, an encoded pointer, or nothing. It shares the block, if that is cached.
     pub payload: Value,
 }
 
@@ -76,6 +76,31 @@ struct Held {
     index: Option<Value>,
     /// The bytes taken from the budget.
     bytes: u64,
+}
+
+/// What one block has to say about a version of a key.
+enum InBlock {
+    Found(FoundEntry),
+    Absent,
+    EndsInKey,
+}
+
+/// [`InBlock`] of an [`Answer`].
+trait IntoEntry {
+    fn into_entry(self, payload: impl FnOnce(Range<usize>) -> Value) -> InBlock;
+}
+
+impl IntoEntry for Answer {
+    #[inline]
+    fn into_entry(self, payload: impl FnOnce(Range<usize>) -> Value) -> InBlock {
+        match self {
+            Answer::Found(Found { seqno, kind, payload: range }) => {
+                InBlock::Found(FoundEntry { seqno, kind, payload: payload(range) })
+            }
+            Answer::Absent => InBlock::Absent,
+            Answer::EndsInKey => InBlock::EndsInKey,
+        }
+    }
 }
 
 /// A section, held or just loaded.
@@ -140,17 +165,45 @@ impl Table {
         let index = Index::parse(&index).map_err(|damage| self.damage(damage, self.file.footer.index()))?;
         for at in index.find(key)..index.blocks() {
             let place = self.file.place(&index, at)?;
-            let block = self.block(place, source)?;
-            match block::get(&block, key, snapshot).map_err(|damage| self.damage(damage, place))? {
-                Answer::Found(found) => {
-                    let (seqno, kind, payload) = (found.seqno, found.kind, found.payload);
-                    return Ok(Some(FoundEntry { seqno, kind, payload }));
-                }
-                Answer::Absent => return Ok(None),
-                Answer::EndsInKey => {}
+            match self.find_at(place, key, snapshot, source)? {
+                InBlock::Found(found) => return Ok(Some(found)),
+                InBlock::Absent => return Ok(None),
+                InBlock::EndsInKey => {}
             }
         }
         Ok(None)
+    }
+
+    /// Looks for a version of `key` in one block. Of a block that is mapped, only the payload is copied into memory
+    /// of its own.
+    #[inline]
+    fn find_at(&self, place: Place, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<InBlock> {
+        let search = |block: &[u8]| block::get(block, key, snapshot).map_err(|damage| self.damage(damage, place));
+        if self.file.is_mapped() {
+            let found = self.file.look_at_plain_block(place, source, |block| {
+                Ok(search(block)?.into_entry(|payload| Value::copy_of(&block[payload])))
+            })?;
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        let block = self.block(place, source)?;
+        Ok(search(&block)?.into_entry(|payload| block.part(payload.start, payload.end)))
+    }
+
+    /// Announces the block in which [`Table::find`] will look for `key`, if the index is held in memory.
+    pub fn expect(&self, key: &[u8]) {
+        let index = self.held.as_ref().and_then(|held| held.index.as_ref());
+        let Some(index) = index.and_then(|index| Index::parse(index).ok()) else { return };
+        // Damage is reported when the key is looked up.
+        let Ok(place) = self.file.place(&index, index.find(key).min(index.blocks() - 1)) else { return };
+        if self.file.is_mapped() {
+            self.file.reader.touch(place.start, place.len());
+        } else if !self.context.cache().has(self.meta.id, place.start)
+            && !self.file.reader.is_in_memory(place.start, place.len())
+        {
+            self.file.reader.prefetch(place.start, place.len());
+        }
     }
 
     /// Whether a key with this hash may be in the table. Always true without a filter.

@@ -33,6 +33,9 @@ const MAPPINGS_MAX: usize = 16_384;
 
 static MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
+/// At most so much is looked at at once, in bytes: what a scan reads ahead.
+const LOOK_MAX: usize = 64 << 10;
+
 const CACHE_LINE: usize = 64;
 
 /// The mappings of one file.
@@ -72,7 +75,7 @@ impl Mapped {
 
     /// Whether the first of the `len` bytes from `offset` on are in memory; `None` where they are not mapped.
     pub fn is_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
-        let len = len.min(READ_MAX as u64);
+        let len = len.min(LOOK_MAX as u64);
         self.span(offset + len).map(|map| map.is_in_memory(offset as usize, len as usize))
     }
 
@@ -187,7 +190,7 @@ impl Mapping {
     fn is_in_memory(&self, offset: usize, len: usize) -> bool {
         let page = page_bytes();
         let first = offset / page * page;
-        let mut pages = [1u8; READ_MAX / 4096 + 1];
+        let mut pages = [1u8; LOOK_MAX / 4096 + 1];
         let len = (offset + len - first).min(pages.len() * page);
         // SAFETY: within the mapping; the array has one byte for each page, since pages are at least 4 KiB.
         let asked = unsafe { libc::mincore(self.start.as_ptr().add(first).cast(), len, pages.as_mut_ptr().cast()) };

@@ -2,7 +2,7 @@
 
 mod facts;
 
-use std::path::Path;
+use std::{ops::ControlFlow, path::Path};
 
 use bifold::{Batch, Db, Error, IoSource, Options, stats::SlowCommitStats};
 use serde_json::Value;
@@ -76,11 +76,11 @@ impl Store for BifoldStore {
 
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let mut found = 0;
-        for pair in self.db.default_keyspace().range(from..).limit(limit) {
-            let pair = pair?;
-            seen(pair.key(), &pair.value()?);
+        self.db.default_keyspace().range(from..).limit(limit).visit(|key, value| {
+            seen(key, value);
             found += 1;
-        }
+            ControlFlow::Continue(())
+        })?;
         Ok(found)
     }
 

@@ -82,6 +82,11 @@ const OPEN_FILE_BYTES: u64 = 1200;
 /// Tag of a file whose key range overlaps those of too many others. The manifest has another meaning for 1.
 pub const OVERLAPS: u32 = 2;
 
+/// Records of at most so many bytes are read into a buffer of the thread, and the value is copied from there. That
+/// takes less than memory for the whole record, which for a value of a kilobyte is just longer than what allocators
+/// have at hand. Longer ones are read where they stay.
+const COPIED_BYTES_MAX: u32 = 2 << 10;
+
 /// Hands out numbers for new files.
 pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
 
@@ -125,6 +130,8 @@ pub struct ValueFiles {
     unreadable: Mutex<BTreeMap<FileId, Error>>,
     /// Calls of [`ValueFiles::prefetch`], and whether the value checked last was not in memory.
     prefetches: AtomicU64,
+    /// See [`ValueFiles::prefetch`].
+    looks_every: AtomicU64,
     are_cold: AtomicBool,
     dropped: AtomicBool,
     /// Files in which something cannot be read.
@@ -173,6 +180,7 @@ impl ValueFiles {
             tails: Mutex::default(),
             unreadable: Mutex::default(),
             prefetches: AtomicU64::new(0),
+            looks_every: AtomicU64::new(0),
             are_cold: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             left_out: Mutex::default(),
@@ -412,8 +420,25 @@ impl ValueFiles {
     pub fn read(&self, key: &[u8], pointer: Pointer, source: IoSource) -> Result<Option<Value>> {
         let all = self.all.load();
         let Some(file) = all.get(&pointer.file) else { return Ok(None) };
-        let (bytes, offset) = (file.read_bytes(pointer, source, self.way(source))?, pointer.offset);
+        let (way, offset) = (self.way(source), pointer.offset);
+        if pointer.len <= COPIED_BYTES_MAX {
+            let copy = |bytes: &[u8]| value::look_at_value(bytes, (file.id, offset), key, Value::copy_of);
+            return file.look_at_bytes(pointer, source, way, copy).map(Some);
+        }
+        let bytes = file.read_bytes(pointer, source, way)?;
         value::read_value(bytes, file.id, offset, key).map(Some).map_err(|damage| damage.of(file.reader.path()))
+    }
+
+    /// As [`ValueFiles::read`], but the value is only shown to `see`, without an allocation if it is not long. Returns
+    /// whether it was there.
+    ///
+    /// # Errors
+    /// As [`ValueFiles::read`].
+    pub fn show(&self, key: &[u8], pointer: Pointer, source: IoSource, see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+        let all = self.all.load();
+        let Some(file) = all.get(&pointer.file) else { return Ok(false) };
+        let show = |bytes: &[u8]| value::look_at_value(bytes, (file.id, pointer.offset), key, see);
+        file.look_at_bytes(pointer, source, self.way(source), show).map(|()| true)
     }
 
     /// Nothing is appended to the present files any more.

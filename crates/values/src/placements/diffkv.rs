@@ -33,7 +33,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
+use bifold_contract::{FileId, IoSource, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 
 use super::{Settings, ValueOptions};
 use crate::{
@@ -150,6 +150,17 @@ impl Placement for DiffKv {
 
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(self.ordered.rewriter(job))
+    }
+
+    fn show(
+        &self,
+        files: &ValueFiles,
+        (key, _seqno): (&[u8], SeqNo),
+        pointer: Pointer,
+        source: IoSource,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        files.show(key, pointer, source, see)
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

@@ -268,6 +268,23 @@ impl Placement for Streams {
         }
     }
 
+    fn show(
+        &self,
+        files: &ValueFiles,
+        (key, _seqno): (&[u8], SeqNo),
+        mut pointer: Pointer,
+        source: IoSource,
+        see: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool> {
+        while !files.show(key, pointer, source, see)? {
+            match self.shared.forwarding.next(pointer) {
+                Some((next, _)) => pointer = next,
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
         if self.shared.forwarding.is_empty() {
             return files.prefetch(pointers);

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bifold_index::lookup::LookupCounters;
+use bifold_io::striped::Striped;
 use bifold_values::placement::Moved;
 
 use crate::{
@@ -23,6 +24,12 @@ use crate::{
 
 /// One get in this many is timed: two readings of the clock cost a fiftieth of a cached get.
 const GET_SAMPLE: u64 = 16;
+
+/// Counters of reads.
+pub(super) const GETS: usize = 0;
+pub(super) const GET_HITS: usize = 1;
+pub(super) const USER_BYTES_READ: usize = 2;
+pub(super) const SCANNED_ENTRIES: usize = 3;
 
 /// Why a writer waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,10 +61,8 @@ pub(crate) struct Counters {
     pub(super) commits: AtomicU64,
     pub(super) operations: AtomicU64,
     user_bytes_written: AtomicU64,
-    pub(super) user_bytes_read: AtomicU64,
-    pub(super) gets: AtomicU64,
-    pub(super) get_hits: AtomicU64,
-    pub(super) scanned_entries: AtomicU64,
+    /// Of reads: see [`GETS`].
+    pub(super) reads: Striped<4>,
     pub(super) stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
     /// Commits, including the wait for their sync.
     pub put_latency: Histogram,
@@ -119,24 +124,24 @@ impl Counters {
 
     /// The time, for one get in [`GET_SAMPLE`].
     pub fn sample_get(&self, now: impl FnOnce() -> Duration) -> Option<Duration> {
-        self.gets.fetch_add(1, Relaxed).is_multiple_of(GET_SAMPLE).then(now)
+        self.reads.add(GETS, 1).is_multiple_of(GET_SAMPLE).then(now)
     }
 
     /// Counts the end of a get that began at `begin`, if that was timed.
     pub fn got(&self, value_bytes: Option<usize>, now: impl FnOnce() -> Duration, begin: Option<Duration>) {
         if let Some(bytes) = value_bytes {
-            self.get_hits.fetch_add(1, Relaxed);
-            self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
+            self.reads.add(GET_HITS, 1);
+            self.reads.add(USER_BYTES_READ, bytes as u64);
         }
         if let Some(begin) = begin {
             self.get_latency.record(now().saturating_sub(begin));
         }
     }
 
-    /// Counts an entry that an iterator yielded.
-    pub fn scanned(&self, bytes: usize) {
-        self.scanned_entries.fetch_add(1, Relaxed);
-        self.user_bytes_read.fetch_add(bytes as u64, Relaxed);
+    /// Counts entries that an iterator yielded.
+    pub fn scanned(&self, entries: u64, bytes: u64) {
+        self.reads.add(SCANNED_ENTRIES, entries);
+        self.reads.add(USER_BYTES_READ, bytes);
     }
 
     /// Bytes of keys and values committed so far.

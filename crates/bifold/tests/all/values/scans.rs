@@ -123,6 +123,15 @@ fn values_of_a_multi_get_are_announced() {
 }
 
 #[test]
+fn blocks_of_a_multi_get_are_announced() {
+    let (db, faulty) = cold(PlacementKind::Inline);
+    let keys = || (0..300).map(|n| n * 13 % KEYS);
+    assert!(db.multi_get(keys().map(key)).unwrap().iter().zip(keys()).all(|(v, n)| v.as_deref() == Some(&value(n, 1))));
+    let asked: u64 = keys().map(|n| bytes(n, 1)).sum();
+    assert!(announced_of("tbl", &faulty) >= asked / 2, "some blocks were cached by earlier keys");
+}
+
+#[test]
 fn keys_alone_announce_no_values() {
     for placement in SEPARATED {
         let (db, faulty) = cold(placement);

@@ -13,8 +13,9 @@ use bifold_contract::{FileId, IoSource, Pointer};
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
 
-/// Whether values are in memory is checked once in so many announcements while they are: the check takes a system call.
-const LOOKS_EVERY: u64 = 4;
+/// Whether values are in memory is checked once in so many announcements while they are, at first and at last: the
+/// check takes a system call for each value it looks at. Each check that finds all in memory doubles the number.
+const LOOKS_EVERY: (u64, u64) = (4, 64);
 
 /// At most so many values of an announcement are checked. Of values that do not fit in memory, many do: one that does
 /// must not hide the others.
@@ -55,11 +56,13 @@ impl ValueFiles {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
         let calls = self.prefetches.fetch_add(1, Relaxed);
-        if self.are_cold.load(Relaxed) || calls.is_multiple_of(LOOKS_EVERY) {
+        let every = self.looks_every.load(Relaxed).clamp(LOOKS_EVERY.0, LOOKS_EVERY.1);
+        if self.are_cold.load(Relaxed) || calls.is_multiple_of(every) {
             let step = pointers.len().div_ceil(LOOKS_MAX).max(1);
             let mut looked_at = pointers.iter().step_by(step).filter_map(|at| Some((file_of(at.file)?, at)));
             let is_cold = looked_at.any(|(file, at)| !file.reader.is_in_memory(at.offset, at.len.into()));
             self.are_cold.store(is_cold, Relaxed);
+            self.looks_every.store(if is_cold { LOOKS_EVERY.0 } else { every * 2 }, Relaxed);
         }
         if self.are_cold.load(Relaxed) {
             for stretch in stretches(pointers) {

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bifold_contract::{Corruption, FileId, IoSource, KeyspaceId, Pointer, Result, ValueFileMeta};
 use bifold_format::{compression::zeroed, value::Description};
-use bifold_io::{Reader, Writer};
+use bifold_io::{Reader, Writer, with_scratch};
 
 use crate::parts::sync::LockExt;
 
@@ -146,19 +146,49 @@ impl ValueFile {
     /// # Errors
     /// I/O errors; corruption when the file ends before that.
     pub fn read_bytes(&self, pointer: Pointer, source: IoSource, by: ReadBy) -> Result<Arc<[u8]>> {
+        self.check_place(pointer)?;
+        let mut bytes = zeroed(pointer.len as usize);
+        if let Some(bytes) = Arc::get_mut(&mut bytes) {
+            self.fill(bytes, pointer.offset, source, by)?;
+        }
+        Ok(bytes)
+    }
+
+    /// Shows `look` the bytes that a pointer into this file leads to, in a buffer of the thread if there are not many.
+    ///
+    /// # Errors
+    /// As [`ValueFile::read_bytes`], and those of `look`.
+    #[inline]
+    pub fn look_at_bytes<T>(
+        &self,
+        pointer: Pointer,
+        source: IoSource,
+        by: ReadBy,
+        look: impl FnOnce(&[u8]) -> std::result::Result<T, Corruption>,
+    ) -> Result<T> {
+        self.check_place(pointer)?;
+        with_scratch(pointer.len as usize, |bytes| {
+            self.fill(bytes, pointer.offset, source, by)?;
+            look(bytes).map_err(|damage| damage.of(self.reader.path()))
+        })
+    }
+
+    #[inline]
+    fn check_place(&self, pointer: Pointer) -> Result<()> {
         let end = self.len().max(self.reader.len());
         if pointer.offset.saturating_add(u64::from(pointer.len)) > end {
             let (expected, found) = (format!("{} bytes", pointer.len), format!("a file of {end} bytes"));
             return Err(Corruption::new(pointer.offset, "value record", expected, found).of(self.reader.path()));
         }
-        let mut bytes = zeroed(pointer.len as usize);
-        if let Some(bytes) = Arc::get_mut(&mut bytes) {
-            match by {
-                ReadBy::AnyWay => self.reader.read_at(bytes, pointer.offset, source)?,
-                ReadBy::Call => self.reader.call_at(bytes, pointer.offset, source)?,
-            }
+        Ok(())
+    }
+
+    #[inline]
+    fn fill(&self, bytes: &mut [u8], offset: u64, source: IoSource, by: ReadBy) -> Result<()> {
+        match by {
+            ReadBy::AnyWay => self.reader.read_at(bytes, offset, source),
+            ReadBy::Call => self.reader.call_at(bytes, offset, source),
         }
-        Ok(bytes)
     }
 
     /// Closes it for appending if all of it is durable and nobody is appending.
