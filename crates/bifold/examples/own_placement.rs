@@ -81,7 +81,13 @@ fn dead_share(file: &ValueFile) -> f64 {
 impl Placement for AppendOnly {
     fn profile(&self) -> Profile {
         let separates_from = usize::try_from(self.options.now().separate_from_bytes).ok();
-        Profile { name: NAME, separates_from, separates_at_rewrite: false, learns_from_rewrites: None }
+        Profile {
+            name: NAME,
+            separates_from,
+            separates_at_rewrite: false,
+            learns_from_rewrites: None,
+            reads_by_address: true,
+        }
     }
 
     /// The value is in its file before the log record that points there is written.

@@ -44,6 +44,9 @@ pub struct Profile {
     /// It learns only from rewrites which values of this length and above are dead. [`Placement::note_overwritten`]
     /// reports an estimate in advance.
     pub learns_from_rewrites: Option<usize>,
+    /// While its file exists, the value of a pointer is the record at that offset of it. So [`Placement::read`] is
+    /// asked only when the file is gone, where a value need not be kept.
+    pub reads_by_address: bool,
 }
 
 impl Profile {
@@ -98,22 +101,6 @@ pub trait Placement: Send + Sync {
         source: IoSource,
     ) -> Result<Option<Value>> {
         files.read(key, pointer, source)
-    }
-
-    /// As [`Placement::read`], but the value is only shown to `see`; `false` where that returns `None`. A placement
-    /// that leaves `read` as it is may call [`ValueFiles::show`], which takes no memory for the value.
-    ///
-    /// # Errors
-    /// As [`Placement::read`].
-    fn show(
-        &self,
-        files: &ValueFiles,
-        version: (&[u8], SeqNo),
-        pointer: Pointer,
-        source: IoSource,
-        see: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        Ok(self.read(files, version, pointer, source)?.map(|value| see(&value)).is_some())
     }
 
     /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.

@@ -20,6 +20,8 @@ use crate::{
 /// The values of one keyspace. Dereferences to the placement, for what that alone decides.
 pub struct ValueStore<P: ?Sized = dyn Placement> {
     files: Arc<ValueFiles>,
+    /// [`Profile::reads_by_address`](crate::placement::Profile::reads_by_address).
+    reads_by_address: bool,
     placement: Box<P>,
 }
 
@@ -56,7 +58,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// As [`ValueStore::new`], with the type of the placement kept.
     #[must_use]
     pub fn of(files: Arc<ValueFiles>, placement: Box<P>) -> Self {
-        Self { files, placement }
+        Self { files, reads_by_address: placement.profile().reads_by_address, placement }
     }
 
     /// Determines what the next [`ValueStore::sync`] covers: everything routed so far. Called under the commit lock.
@@ -94,18 +96,21 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.read(&self.files, (key, seqno), pointer, source)
     }
 
-    /// See [`Placement::show`].
+    /// As [`ValueStore::read`], but the value is only shown to `see`. Returns whether it was there.
     ///
     /// # Errors
     /// As [`ValueStore::read`].
     pub fn show(
         &self,
-        version: (&[u8], SeqNo),
+        (key, seqno): (&[u8], SeqNo),
         pointer: Pointer,
         source: IoSource,
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        self.placement.show(&self.files, version, pointer, source, see)
+        if self.reads_by_address && self.files.show(key, pointer, source, see)? {
+            return Ok(true);
+        }
+        Ok(self.read(key, seqno, pointer, source)?.map(|value| see(&value)).is_some())
     }
 
     /// See [`Placement::prefetch`].

@@ -33,7 +33,7 @@ mod tests;
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, Rewriter, SeqNo, ValueEdit};
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 
 use super::{Settings, ValueOptions};
 use crate::{
@@ -136,6 +136,7 @@ impl Placement for DiffKv {
             separates_from: Some(large_from),
             separates_at_rewrite: true,
             learns_from_rewrites: Some(options.separates_from().min(large_from)),
+            reads_by_address: true,
         }
     }
 
@@ -150,17 +151,6 @@ impl Placement for DiffKv {
 
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(self.ordered.rewriter(job))
-    }
-
-    fn show(
-        &self,
-        files: &ValueFiles,
-        (key, _seqno): (&[u8], SeqNo),
-        pointer: Pointer,
-        source: IoSource,
-        see: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        files.show(key, pointer, source, see)
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

@@ -36,7 +36,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Corruption, FileId, IoSource, Pointer, Result, Rewriter, SeqNo, planted};
+use bifold_contract::{Corruption, FileId, Pointer, Result, Rewriter, SeqNo, planted};
 use bifold_format::{
     compression::Compressor,
     filter::key_hash,
@@ -274,6 +274,7 @@ impl Placement for HashKv {
             separates_from: Some(self.options.now().separates_from()),
             separates_at_rewrite: false,
             learns_from_rewrites: None,
+            reads_by_address: true,
         }
     }
 
@@ -289,17 +290,6 @@ impl Placement for HashKv {
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Discards::new(&self.state)))
-    }
-
-    fn show(
-        &self,
-        files: &ValueFiles,
-        (key, _seqno): (&[u8], SeqNo),
-        pointer: Pointer,
-        source: IoSource,
-        see: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        files.show(key, pointer, source, see)
     }
 
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

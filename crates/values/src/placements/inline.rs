@@ -14,7 +14,13 @@ pub struct Inline;
 
 impl Placement for Inline {
     fn profile(&self) -> Profile {
-        Profile { name: "inline", separates_from: None, separates_at_rewrite: false, learns_from_rewrites: None }
+        Profile {
+            name: "inline",
+            separates_from: None,
+            separates_at_rewrite: false,
+            learns_from_rewrites: None,
+            reads_by_address: true,
+        }
     }
 
     fn write(&self, _op: WriteOp<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {

@@ -198,7 +198,13 @@ impl Shared {
 impl Placement for NovKv {
     fn profile(&self) -> Profile {
         let separates_from = Some(self.options.now().separates_from());
-        Profile { name: "novkv", separates_from, separates_at_rewrite: false, learns_from_rewrites: separates_from }
+        Profile {
+            name: "novkv",
+            separates_from,
+            separates_at_rewrite: false,
+            learns_from_rewrites: separates_from,
+            reads_by_address: false,
+        }
     }
 
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {

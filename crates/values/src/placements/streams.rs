@@ -214,7 +214,13 @@ impl Shared {
 impl Placement for Streams {
     fn profile(&self) -> Profile {
         let separates_from = Some(self.shared.options.now().separates_from());
-        Profile { name: "streams", separates_from, separates_at_rewrite: false, learns_from_rewrites: separates_from }
+        Profile {
+            name: "streams",
+            separates_from,
+            separates_at_rewrite: false,
+            learns_from_rewrites: separates_from,
+            reads_by_address: true,
+        }
     }
 
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
@@ -266,23 +272,6 @@ impl Placement for Streams {
                 None => return Ok(None),
             }
         }
-    }
-
-    fn show(
-        &self,
-        files: &ValueFiles,
-        (key, _seqno): (&[u8], SeqNo),
-        mut pointer: Pointer,
-        source: IoSource,
-        see: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        while !files.show(key, pointer, source, see)? {
-            match self.shared.forwarding.next(pointer) {
-                Some((next, _)) => pointer = next,
-                None => return Ok(false),
-            }
-        }
-        Ok(true)
     }
 
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {

@@ -27,7 +27,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, Rewriter, SeqNo, ValueEdit};
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit};
 use serde::{Deserialize, Serialize};
 
 use super::{Settings, ValueOptions, options::check_gc_threshold};
@@ -97,7 +97,13 @@ fn rules(options: &ValueOptions) -> Rules {
 
 impl Placement for UniKv {
     fn profile(&self) -> Profile {
-        Profile { name: "unikv", separates_from: None, separates_at_rewrite: true, learns_from_rewrites: None }
+        Profile {
+            name: "unikv",
+            separates_from: None,
+            separates_at_rewrite: true,
+            learns_from_rewrites: None,
+            reads_by_address: true,
+        }
     }
 
     fn write(&self, _op: WriteOp<'_>, _seqno: SeqNo) -> Result<Option<Pointer>> {
@@ -106,17 +112,6 @@ impl Placement for UniKv {
 
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(self.ordered.rewriter(job))
-    }
-
-    fn show(
-        &self,
-        files: &ValueFiles,
-        (key, _seqno): (&[u8], SeqNo),
-        pointer: Pointer,
-        source: IoSource,
-        see: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        files.show(key, pointer, source, see)
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

@@ -16,7 +16,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, Rewriter, SeqNo};
+use bifold_contract::{FileId, Pointer, Result, Rewriter, SeqNo};
 
 use super::Settings;
 use crate::{
@@ -198,6 +198,7 @@ impl Placement for WiscKey {
             separates_from: Some(self.options.now().separates_from()),
             separates_at_rewrite: false,
             learns_from_rewrites: None,
+            reads_by_address: true,
         }
     }
 
@@ -216,17 +217,6 @@ impl Placement for WiscKey {
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(CountDead::default()))
-    }
-
-    fn show(
-        &self,
-        files: &ValueFiles,
-        (key, _seqno): (&[u8], SeqNo),
-        pointer: Pointer,
-        source: IoSource,
-        see: &mut dyn FnMut(&[u8]),
-    ) -> Result<bool> {
-        files.show(key, pointer, source, see)
     }
 
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
