@@ -449,7 +449,7 @@ impl Engine {
     }
 }
 
-/// Lets go of a tree. Returns its keyspace.
+/// Releases a tree. Returns its keyspace.
 fn released(tree: Arc<Tree>) -> KeyspaceId {
     tree.keyspace
 }

@@ -1,4 +1,4 @@
-//! Our own targets: all placements beside RocksDB, LMDB and fjall, in three settings, and what was reached.
+//! Our own targets: all placements compared with RocksDB, LMDB and fjall, in three settings, and what was reached.
 //!
 //! | setting | data | the store's process |
 //! |---|---|---|

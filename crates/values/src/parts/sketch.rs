@@ -8,8 +8,6 @@
 //! **Size.** A counter a row for eight keys: one bit a key in all. It begins with 1 KiB and doubles as the keys grow,
 //! so nobody states their number. Doubling copies each row behind itself: a counter goes on for both halves of its
 //! keys.
-//!
-//! Simulated with 1 M to 1 G keys, this size costs 1 % more copies than one with as many counters as keys.
 
 /// Bytes of the first sketch.
 const BYTES_MIN: usize = 1 << 10;

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | values are written once, before the log | WiscKey, as HashKV §2.2 describes it |
 //! | compaction reports what is dead | NovKV §III-B, DiffKV §3.4 |
-//! | values that die at different times are kept apart | HashKV §3.4; by a frequency sketch and by age: ours |
+//! | values that die at different times go to different files | HashKV §3.4; by a frequency sketch and by age: ours |
 //! | victims by dead/live × age | cost-benefit cleaning of log-structured file systems |
 //! | GC writes nothing to the index | NovKV §III-C; by forwarding files: ours |
 //!
