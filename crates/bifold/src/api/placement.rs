@@ -33,7 +33,13 @@
 //! impl Placement for KeepAll {
 //!     fn profile(&self) -> Profile {
 //!         let separates_from = Some(1);
-//!         Profile { name: "keep_all", separates_from, separates_at_rewrite: false, learns_from_rewrites: None, reads_by_address: true }
+//!         Profile {
+//!             name: "keep_all",
+//!             separates_from,
+//!             separates_at_rewrite: false,
+//!             learns_from_rewrites: None,
+//!             reads_by_address: true,
+//!         }
 //!     }
 //!
 //!     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
