@@ -66,6 +66,16 @@ pub enum Op {
     Configure(Name, Variant),
 }
 
+impl Op {
+    /// Whether this reads and changes nothing.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        use Op::{FinishIterator, Get, MultiGet, OpenIterator, Prefix, ReadSnapshot, Scan};
+        let is_point = matches!(self, Get(..) | MultiGet(..));
+        is_point || matches!(self, Scan(..) | Prefix(..) | ReadSnapshot(..) | OpenIterator(..) | FinishIterator(..))
+    }
+}
+
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {

@@ -83,6 +83,7 @@ const COLD_LOG_CRASHES: Test = Test::Integration("bifold-conformance", "placemen
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const KILLED: Test = Test::Integration("bifold", "all", "killed::");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
+const TIERED: Test = Test::Integration("bifold-index", "plans", "tiered_chooses");
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
@@ -187,6 +188,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_tags", DIFFKV),
     bug("drop_nearly_empty", DIFFKV_EXACT),
     bug("split_within_tables", POLICIES),
+    bug("merge_in_place_anyway", TIERED),
     bug("first_place_wins", METAMORPHIC),
     bug("forget_merged_runs", METAMORPHIC),
     bug("trust_old_views", DIFFKV_READERS),

@@ -146,10 +146,9 @@ impl Model {
         self.tables.push(ModelTable { level, run, meta, versions });
     }
 
-    /// Adds `versions` as a run, cut before each of `cuts` and at all boundaries.
+    /// Adds `versions` as a run, cut before each of `cuts`.
     fn add_run(&mut self, level: u8, run: RunId, versions: &[Version], cuts: &[u8]) {
         let mut edges: Vec<u8> = [&[0], cuts, &[u8::MAX]].concat();
-        edges.extend(&self.boundaries);
         edges.sort_unstable();
         edges.dedup();
         for edge in edges.windows(2) {
@@ -223,7 +222,8 @@ impl Model {
         let all: Vec<Version> = inputs.into_iter().flat_map(|t| t.versions).collect();
         let is_overwritten = |v: &Version| all.iter().any(|newer| newer.seqno > v.seqno && newer.spans(v.start));
         let kept: Vec<Version> = all.iter().filter(|v| v.is_range || !is_overwritten(v)).copied().collect();
-        self.add_run(job.output_level, run, &kept, cuts);
+        let cuts: Vec<u8> = cuts.iter().chain(&self.boundaries).copied().collect();
+        self.add_run(job.output_level, run, &kept, &cuts);
         Ok(())
     }
 
@@ -248,9 +248,18 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Flush { keys: Vec<u8>, ranges: Vec<(u8, u8)>, cuts: Vec<u8> },
+    /// Where a tree has many boundaries, flushes are not cut at all of them.
+    Flush {
+        keys: Vec<u8>,
+        ranges: Vec<(u8, u8)>,
+        cuts: Vec<u8>,
+        is_cut_at_boundaries: bool,
+    },
     Begin(Marked),
-    End { at: usize, cuts: Vec<u8> },
+    End {
+        at: usize,
+        cuts: Vec<u8>,
+    },
     Split(u8),
     Policy(usize),
 }
@@ -264,7 +273,9 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let ranges = prop::collection::vec((0..KEYS, 0..KEYS), 0..2);
     prop_oneof![
-        6 => (keys, ranges, cuts()).prop_map(|(keys, ranges, cuts)| Step::Flush { keys, ranges, cuts }),
+        6 => (keys, ranges, cuts(), any::<bool>()).prop_map(|(keys, ranges, cuts, is_cut_at_boundaries)| {
+            Step::Flush { keys, ranges, cuts, is_cut_at_boundaries }
+        }),
         6 => prop_oneof![Just(Marked::Level), Just(Marked::AsEngine), Just(Marked::Keys)].prop_map(Step::Begin),
         4 => (0..4usize, cuts()).prop_map(|(at, cuts)| Step::End { at, cuts }),
         1 => (1..KEYS).prop_map(Step::Split),
@@ -272,7 +283,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-const POLICIES: usize = 7;
+const POLICIES: usize = 8;
 
 fn policy(number: usize) -> Box<dyn CompactionPolicy> {
     // Sizes are in entries of `ENTRY_BYTES`: some flushes fill every level soon.
@@ -290,8 +301,9 @@ fn policy(number: usize) -> Box<dyn CompactionPolicy> {
         2 => leveled(5, 1, 2),
         3 => tiered(2, 4, 300),
         4 => tiered(3, 2, 100),
+        5 => tiered(2, 2, 10_000),
         _ => {
-            let overwritten_share = if number == 5 { f64::INFINITY } else { 0.25 };
+            let overwritten_share = if number == 6 { f64::INFINITY } else { 0.25 };
             let options = TwoLayerOptions { unsorted_bytes: 300, scan_merge_runs: 3 };
             Box::new(TwoLayer::new(options, TABLE_BYTES).with_overwritten_share(overwritten_share))
         }
@@ -308,7 +320,11 @@ proptest! {
         let mut policy_now = policy(first);
         for step in &steps {
             match step {
-                Step::Flush { keys, ranges, cuts } => model.flush(keys, ranges, cuts),
+                Step::Flush { keys, ranges, cuts, is_cut_at_boundaries } => {
+                    let mut cuts = cuts.clone();
+                    cuts.extend(model.boundaries.iter().filter(|_| *is_cut_at_boundaries));
+                    model.flush(keys, ranges, &cuts);
+                }
                 Step::Begin(how) => drop(model.begin(policy_now.as_ref(), *how)?),
                 Step::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
                 Step::End { .. } => {}

@@ -16,7 +16,9 @@
 //!
 //! When to use it: writes outweigh reads and space by far. Otherwise [`leveled`](super::leveled).
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, JobShape, Levels, Result, RunId, option::within};
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, JobShape, Levels, Result, RunId, option::within, planted,
+};
 use serde::{Deserialize, Serialize};
 
 use super::shape::{self, Placed, Target};
@@ -124,7 +126,13 @@ impl Tiered {
     ) -> Option<CompactionJob> {
         let table_bytes = self.table_bytes;
         let target = Target { shape, level, run, table_bytes, max_overlap_bytes: u64::MAX, reason };
-        (shape::is_unused(busy, &inputs)).then(|| shape::job(inputs, target))
+        // A new run of a running job may come to stand below the run that is merged in place, because it began
+        // earlier: that run would then hold older data above it. Two new runs stand in the order in which they began.
+        let may_run = match run {
+            Some(_) if !planted!("merge_in_place_anyway") => shape::is_free(busy, &inputs, level),
+            _ => shape::is_unused(busy, &inputs),
+        };
+        may_run.then(|| shape::job(inputs, target))
     }
 
     /// How much of the allowed space the newer runs take; 1.0 is all of it.
