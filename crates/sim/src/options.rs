@@ -155,7 +155,7 @@ fn values(random: &mut Random) -> Values {
         space_target: random.pick(&[1.05, 1.1, 1.5]),
         hashkv: HashKv {
             victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),
-            cold: random.pick(&[Cold::Off, Cold::Segments, Cold::Log]),
+            cold: random.pick(&[Cold::Off, Cold::Segments, Cold::Log, Cold::UnlimitedLog]),
             group_bytes: 1024 << random.below(4),
             groups_max: random.pick(&[16, 20, 64]),
         },

@@ -314,8 +314,8 @@ pub struct ValueSpace {
     pub live_bytes: u64,
     /// Bytes of drained files that wait for snapshots or a sync.
     pub drained_bytes: u64,
-    /// Bytes of files that are left out because something in them cannot be read, and of what cannot be collected
-    /// without them. All of them count as live.
+    /// Bytes of files that GC leaves as they are: something in them cannot be read, they cannot be collected without
+    /// such a file, or an option says so. All of them count as live.
     pub left_out_bytes: u64,
 }
 

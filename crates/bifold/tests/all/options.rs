@@ -150,13 +150,13 @@ fn each_placement_changes_its_knobs_while_it_is_written_to() {
         let done = Arc::new(AtomicBool::new(false));
         let (changer, ended) = (keyspace.clone(), Arc::clone(&done));
         let changes = std::thread::spawn(move || {
-            let colds = [Cold::Segments, Cold::Log, Cold::Off];
+            let colds = [Cold::Segments, Cold::Log, Cold::UnlimitedLog, Cold::Off];
             let merges = [MergePolicy::Off, MergePolicy::EachLevel, MergePolicy::Lazy, MergePolicy::ScanOptimised];
             let victims = [Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random];
             let mut turns = 0;
             while !ended.load(Ordering::Relaxed) || turns < 12 {
                 let mut options = if turns % 2 == 0 { changed(&old) } else { old.clone() };
-                options.values.hashkv.cold = colds[turns % 3];
+                options.values.hashkv.cold = colds[turns % 4];
                 options.values.hashkv.victim = victims[turns % 4];
                 options.values.diffkv.merge = merges[turns % 4];
                 options.values.separate_from_bytes = [1, 64, 200][turns % 3];

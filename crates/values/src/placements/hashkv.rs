@@ -321,18 +321,15 @@ impl Placement for HashKv {
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, drained_bytes) = self.files.sizes();
         let state = self.state.hold();
-        let groups = state.groups.all().iter();
-        let (grouped, ended) = groups
-            .fold((0, 0), |(live, ended), group| (live + group.hot.live + group.cold.live, ended + group.tagged.dead));
-        // The log does not know yet what has died since its tags were last read.
-        let live_bytes = grouped + state.cold_log.live().saturating_sub(ended);
-        let stuck = units::stuck(&self.options.now(), &state);
+        let grouped: u64 = state.groups.all().iter().map(|group| group.hot.live + group.cold.live).sum();
+        let live_bytes = grouped + units::live_in_log(&state);
+        let uncollected = units::uncollected(&self.options.now(), &state);
         ValueSpace {
             files,
             total_bytes,
-            live_bytes: live_bytes + stuck.dead_bytes,
+            live_bytes: live_bytes + uncollected.dead_bytes,
             drained_bytes,
-            left_out_bytes: stuck.bytes,
+            left_out_bytes: uncollected.bytes,
         }
     }
 

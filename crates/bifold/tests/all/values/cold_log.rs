@@ -7,7 +7,7 @@ use bifold::{
     salvage::{Salvage, SalvageOptions},
 };
 
-use super::{check_all, separated, update_all, value};
+use super::{check_all, key, separated, update_all, value};
 use crate::support::{TempDir, entries, tiny};
 
 fn with(cold: Cold) -> Options {
@@ -62,6 +62,36 @@ fn hashkv_keeps_its_space_target_with_a_cold_log() {
     assert!(db.stats().gc.index_lookups > 0, "GC did not take the log");
 }
 
+/// As in the paper: the log keeps its garbage. A limit takes effect when it is set.
+#[test]
+fn an_unlimited_cold_log_is_outside_the_target_until_it_is_limited() {
+    let dir = TempDir::new();
+    let options = |cold| {
+        let mut options = with(cold);
+        options.keyspace.values.space_target = 1.3;
+        options
+    };
+    let held = |db: &Db| {
+        db.wait_idle().unwrap();
+        db.stats().space.values_bytes
+    };
+    let db = Db::open_with(dir.join("db"), options(Cold::UnlimitedLog)).unwrap();
+    update_all(&db, 1000, 0);
+    db.collect_garbage().unwrap();
+    // Every second value of each file of the log dies.
+    (0..1000).step_by(2).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
+    let unlimited = held(&db);
+    db.close().unwrap();
+    let db = Db::open_with(dir.join("db"), options(Cold::Log)).unwrap();
+    db.put(key(0), value(0, 1)).unwrap();
+    let limited = held(&db);
+    (0..1000).for_each(|n| {
+        let round = u32::from(n % 2 == 0);
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, round)[..]), "key {n}");
+    });
+    assert!(limited < unlimited * 9 / 10, "{limited} bytes with a limit, {unlimited} without");
+}
+
 #[test]
 fn dead_values_in_the_log_are_known_at_once() {
     let dir = TempDir::new();
@@ -83,7 +113,17 @@ fn dead_values_in_the_log_are_known_at_once() {
 #[test]
 fn a_keyspace_can_change_where_its_cold_values_go_each_time_it_is_opened() {
     let dir = TempDir::new();
-    let ways = [Cold::Segments, Cold::Log, Cold::Off, Cold::Log, Cold::Segments, Cold::Off, Cold::Segments, Cold::Log];
+    let ways = [
+        Cold::Segments,
+        Cold::Log,
+        Cold::UnlimitedLog,
+        Cold::Off,
+        Cold::Log,
+        Cold::Segments,
+        Cold::Off,
+        Cold::Segments,
+        Cold::Log,
+    ];
     for (round, cold) in (0..).zip(ways) {
         let db = Db::open_with(dir.join("db"), with(cold)).unwrap();
         if round > 0 {

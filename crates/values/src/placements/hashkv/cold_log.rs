@@ -50,6 +50,11 @@ impl ColdLog {
         self.files.iter().map(|of| of.file.id)
     }
 
+    /// Bytes in it.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|of| of.file.len() - of.file.start()).sum()
+    }
+
     /// Bytes in it that are not known to be dead.
     pub fn live(&self) -> u64 {
         self.files.iter().map(|of| of.live()).sum()

@@ -18,6 +18,9 @@ pub enum Cold {
     Segments,
     /// They go to one log for all groups, as in the paper; its GC asks the index.
     Log,
+    /// They go to such a log, and as in the paper its size is not limited: it is outside the space target, and GC
+    /// takes files of the log only where everything in them is dead.
+    UnlimitedLog,
     /// They stay where they are.
     Off,
 }

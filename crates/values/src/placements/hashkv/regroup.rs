@@ -132,7 +132,7 @@ impl Newest {
             (_, ValueKind::Tag) => HOT,
             _ if self.hot_records > 1 => HOT,
             (Cold::Segments, _) => COLD_SEGMENT,
-            (Cold::Log, ValueKind::Value) => COLD_LOG,
+            (Cold::Log | Cold::UnlimitedLog, ValueKind::Value) => COLD_LOG,
             _ => HOT,
         }
     }

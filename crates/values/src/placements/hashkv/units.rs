@@ -220,31 +220,50 @@ fn worth(candidate: &Candidate) -> bool {
     candidate.dead > 0 && candidate.dead * DEAD_SHARE >= candidate.live + candidate.dead
 }
 
-/// What GC cannot take because something in it cannot be read.
+/// What GC leaves as it is, whatever space it takes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stuck {
+pub(super) struct Uncollected {
     pub bytes: u64,
     /// Of these, what is dead.
     pub dead_bytes: u64,
 }
 
-impl Stuck {
+impl Uncollected {
     fn add(&mut self, live: u64, dead: u64) {
         self.bytes += live + dead;
         self.dead_bytes += dead;
     }
 }
 
-/// How much GC cannot take. The newest record of a key must be found among all files of its group, so one file blocks
-/// all others of its family.
-pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
-    let (mut stuck, groups) = (Stuck::default(), &state.groups);
-    if state.left_out.is_empty() {
-        return stuck;
+/// How much GC does not take: what it cannot read, and a cold log whose size nothing limits.
+pub(super) fn uncollected(options: &ValueOptions, state: &State) -> Uncollected {
+    let mut uncollected = Uncollected::default();
+    let is_unlimited = options.hashkv.cold == Cold::UnlimitedLog;
+    if is_unlimited {
+        let live = live_in_log(state);
+        uncollected.add(live, state.cold_log.bytes() - live);
     }
+    if !state.left_out.is_empty() {
+        add_stuck(&mut uncollected, options.hashkv.cold == Cold::Segments, state);
+        let is_counted = |id: &FileId| is_unlimited || !state.left_out.contains(id);
+        let of_log = state.cold_log.candidates(state.groups.clock).filter(|(id, _)| !is_counted(id));
+        of_log.for_each(|(_, candidate)| uncollected.add(candidate.live, candidate.dead));
+    }
+    uncollected
+}
+
+/// Bytes of the cold log that are not known to be dead, neither by the log nor by tags that it has not read.
+pub(super) fn live_in_log(state: &State) -> u64 {
+    let ended: u64 = state.groups.all().iter().map(|group| group.tagged.dead).sum();
+    state.cold_log.live().saturating_sub(ended)
+}
+
+/// Adds the groups that cannot be collected. The newest record of a key must be found among all files of its group, so
+/// one file blocks all others of its family.
+fn add_stuck(uncollected: &mut Uncollected, with_cold_segments: bool, state: &State) {
+    let groups = &state.groups;
     // Hot segments are collected alone where there are cold ones.
-    let with_parts = options.hashkv.cold == Cold::Segments;
-    let halves = [(true, with_parts, false), (false, !with_parts, true)];
+    let halves = [(true, with_cold_segments, false), (false, !with_cold_segments, true)];
     for (hot_only, takes_hot, takes_cold) in halves {
         for (unit, members) in all_families(groups, hot_only) {
             if !is_stuck(state, unit, &members) {
@@ -252,17 +271,14 @@ pub(super) fn stuck(options: &ValueOptions, state: &State) -> Stuck {
             }
             for group in members.iter().map(|&at| &groups.all()[at]) {
                 if takes_hot {
-                    stuck.add(group.hot.live + group.tag_bytes, group.hot.dead);
+                    uncollected.add(group.hot.live + group.tag_bytes, group.hot.dead);
                 }
                 if takes_cold {
-                    stuck.add(group.cold.live, group.cold.dead);
+                    uncollected.add(group.cold.live, group.cold.dead);
                 }
             }
         }
     }
-    let of_log = state.cold_log.candidates(groups.clock).filter(|(id, _)| state.left_out.contains(id));
-    of_log.for_each(|(_, candidate)| stuck.add(candidate.live, candidate.dead));
-    stuck
 }
 
 /// Whether a family has a file that is left out.
@@ -289,7 +305,8 @@ fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
     let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
     let all = families(state, false).into_iter().filter(|family| !with_parts || has_cold(family));
     let of_log = state.cold_log.candidates(groups.clock);
-    let of_log = of_log.map(|(id, candidate)| {
+    let is_limited = options.hashkv.cold != Cold::UnlimitedLog;
+    let of_log = of_log.filter(|(_, candidate)| is_limited || candidate.live == 0).map(|(id, candidate)| {
         let is_stuck = state.left_out.contains(&id);
         Family { unit: Unit::File(id), members: Vec::new(), candidate, is_stuck }
     });
