@@ -126,7 +126,11 @@ impl Merge {
             None
         } else if policy.moves(extent.level, to, deepest) {
             Some(Why::Level)
-        } else if moving.contains(&file.id) || self.shared.has_garbage_tag(file) {
+        } else if moving.contains(&file.id) {
+            Some(Why::Garbage)
+        } else if !policy.honours_tags(to, deepest) {
+            None
+        } else if self.shared.has_garbage_tag(file) {
             Some(Why::Garbage)
         } else {
             order::has_overlap_tag(file).then_some(Why::Overlap)

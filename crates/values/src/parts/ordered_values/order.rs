@@ -46,6 +46,17 @@ impl MergePolicy {
     pub fn moves(self, from: u8, to: u8, deepest: u8) -> bool {
         self.level_of_values(from, deepest) < self.level_of_values(to, deepest)
     }
+
+    /// Whether a merge into level `to` moves the values of tagged files. Tags wait for a merge of values (DiffKV §3.4,
+    /// §3.5): merges within level 0 are none, nor are those that lazy merge leaves out.
+    #[must_use]
+    pub fn honours_tags(self, to: u8, deepest: u8) -> bool {
+        match self {
+            Self::Off => true,
+            Self::EachLevel => to > 0,
+            Self::Lazy | Self::ScanOptimised => to > 0 && to.saturating_add(1) >= deepest,
+        }
+    }
 }
 
 /// The smallest and the largest key of a file.
@@ -158,6 +169,15 @@ mod tests {
         assert!(MergePolicy::Lazy.moves(0, 6, 6), "from level 0 straight to the last");
         assert!(MergePolicy::Lazy.moves(0, 1, 1), "a tree of two levels has nothing to be lazy about");
         assert!(!MergePolicy::Lazy.moves(0, 0, 0), "within level 0");
+    }
+
+    #[test]
+    fn tags_wait_for_merges_of_values() {
+        let honours = |policy: MergePolicy| (0..=6).map(|to| policy.honours_tags(to, 6)).collect::<Vec<_>>();
+        assert_eq!(honours(MergePolicy::EachLevel), [false, true, true, true, true, true, true]);
+        assert_eq!(honours(MergePolicy::Lazy), [false, false, false, false, false, true, true]);
+        assert_eq!(honours(MergePolicy::ScanOptimised), honours(MergePolicy::Lazy));
+        assert!(MergePolicy::ScanOptimised.honours_tags(1, 1), "the last level, wherever it is");
     }
 
     proptest! {

@@ -1,166 +1,24 @@
 //! The placement by itself. [`Stage`] plays the engine's part: it merges entries and records edits.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Barrier, atomic::AtomicU64},
-};
+mod stage;
 
-use bifold_contract::{Entry, IoSource, Kept as Written, Kind, ValueFileMeta};
+use std::{collections::BTreeMap, path::Path, sync::Barrier};
+
+use bifold_contract::{IoSource, Kept as Written, Kind};
 use bifold_format::pointer;
-use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
+use bifold_io::{Dir, fs::FileSystem};
 
 use super::{options::DiffKvOptions, *};
 use crate::{
     parts::{
         budget::Memory,
         ordered_values::order::MergePolicy,
-        value_files::{COLLECTED, OVERLAPS, StoreContext},
+        value_files::{COLLECTED, OVERLAPS},
     },
     placement::{Commits, GcContext, IndexView, Moved, RewrittenTables},
     placements::SMALL,
-    store::ValueStore,
 };
-
-/// An entry of the index, as tables have it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Row {
-    key: Vec<u8>,
-    seqno: SeqNo,
-    kind: Kind,
-    payload: Vec<u8>,
-}
-
-impl Row {
-    fn value(key: u32, seqno: SeqNo, len: usize) -> Self {
-        Self { key: format!("{key:05}").into(), seqno, kind: Kind::Inline, payload: vec![seqno as u8; len] }
-    }
-
-    fn entry(&self) -> Entry<'_> {
-        Entry { key: &self.key, seqno: self.seqno, kind: self.kind, payload: &self.payload }
-    }
-
-    fn pointer(&self) -> Pointer {
-        assert_eq!(self.kind, Kind::Pointer, "{self:?}");
-        pointer::decode(&self.payload).unwrap()
-    }
-}
-
-struct Stage {
-    fs: MemoryFs,
-    next: Arc<AtomicU64>,
-    options: ValueOptions,
-    placement: ValueStore<DiffKv>,
-    recorded: BTreeMap<FileId, ValueFileMeta>,
-    dead: BTreeMap<FileId, u64>,
-}
-
-fn with(diffkv: DiffKvOptions) -> ValueOptions {
-    ValueOptions { diffkv, ..SMALL }
-}
-
-fn job(from: Option<u8>, to: u8) -> RewriteJob {
-    RewriteJob { from, to, deepest: 6, moving: Vec::new() }
-}
-
-impl Stage {
-    fn new(options: ValueOptions) -> Self {
-        Self::with_memory(options, &Memory::new(1 << 20, 1 << 20))
-    }
-
-    fn with_memory(options: ValueOptions, memory: &Memory) -> Self {
-        let (fs, next) = (MemoryFs::new(), Arc::new(AtomicU64::new(1)));
-        let placement = open(&fs, &next, options, &ValueEdit::default(), memory);
-        Self { fs, next, options, placement, recorded: BTreeMap::new(), dead: BTreeMap::new() }
-    }
-
-    fn try_rewrite(&self, job: &RewriteJob, kept: &[Row], dropped: &[Row]) -> Result<(Vec<Row>, ValueEdit)> {
-        let mut rewriter = self.placement.rewriter(job)?;
-        let mut rows = Vec::new();
-        for row in kept {
-            let (kind, payload) = match rewriter.keep(&row.entry())? {
-                Written::Unchanged => (row.kind, row.payload.clone()),
-                Written::Pointer(to) | Written::Moved(to) => {
-                    let mut payload = Vec::new();
-                    pointer::encode(to, &mut payload);
-                    (Kind::Pointer, payload)
-                }
-            };
-            rows.push(Row { kind, payload, ..row.clone() });
-        }
-        dropped.iter().try_for_each(|row| rewriter.discard(&row.entry(), row.seqno + 1))?;
-        Ok((rows, rewriter.finish()?))
-    }
-
-    fn rewrite(&mut self, job: &RewriteJob, kept: &[Row], dropped: &[Row]) -> (Vec<Row>, ValueEdit) {
-        let (rows, edit) = self.try_rewrite(job, kept, dropped).unwrap();
-        self.install(&edit);
-        (rows, edit)
-    }
-
-    fn flush(&mut self, kept: &[Row]) -> Vec<Row> {
-        self.rewrite(&job(None, 0), kept, &[]).0
-    }
-
-    fn install(&mut self, edit: &ValueEdit) {
-        let drained = self.placement.drained_by(edit).into_iter().map(|(id, _)| id);
-        let edit = &ValueEdit { removed: edit.removed.iter().copied().chain(drained).collect(), ..edit.clone() };
-        edit.removed.iter().for_each(|id| assert!(self.recorded.remove(id).is_some(), "file {id} is not there"));
-        for meta in &edit.added {
-            assert!(self.recorded.insert(meta.id, meta.clone()).is_none(), "file {} is there already", meta.id);
-        }
-        edit.garbage.iter().for_each(|&(id, bytes, _)| *self.dead.entry(id).or_default() += bytes);
-        for (id, tags) in &edit.tagged {
-            self.recorded.get_mut(id).unwrap().tags |= tags;
-        }
-        self.placement.installed(edit);
-    }
-
-    /// The edit of some other job records what commits and GC have begun.
-    fn list(&mut self) {
-        self.install(&ValueEdit { added: self.placement.unrecorded(), ..ValueEdit::default() });
-    }
-
-    fn reopen(&mut self) {
-        let mut recorded = ValueEdit { added: self.recorded.values().cloned().collect(), ..ValueEdit::default() };
-        recorded.garbage = self.dead.iter().map(|(&id, &bytes)| (id, bytes, 0)).collect();
-        self.placement = open(&self.fs, &self.next, self.options, &recorded, &Memory::new(1 << 20, 1 << 20));
-    }
-
-    fn check(&self, rows: &[Row], len: usize) {
-        for row in rows {
-            let found = self.placement.read(&row.key, row.seqno, row.pointer(), IoSource::Get).unwrap().unwrap();
-            assert_eq!(&found[..], vec![row.seqno as u8; len]);
-        }
-    }
-
-    fn levels(&self) -> Vec<(u8, u64)> {
-        self.placement.order().levels.iter().map(|level| (level.level, level.groups)).collect()
-    }
-}
-
-fn open(
-    fs: &MemoryFs,
-    next: &Arc<AtomicU64>,
-    options: ValueOptions,
-    recorded: &ValueEdit,
-    memory: &Memory,
-) -> ValueStore<DiffKv> {
-    let fs: Arc<dyn FileSystem> = Arc::new(fs.clone());
-    let dir = Dir::new(fs, Path::new("/db"));
-    dir.create_dir().unwrap();
-    let next = Arc::clone(next);
-    let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let context =
-        StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
-    let files = Arc::new(ValueFiles::open(context, recorded, &[]).unwrap());
-    ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, &Settings::new(options))))
-}
-
-/// So many keys, one apart from the next by `step`.
-fn values(keys: std::ops::Range<u32>, step: usize, seqno: SeqNo, len: usize) -> Vec<Row> {
-    keys.step_by(step).zip(seqno..).map(|(key, seqno)| Row::value(key, seqno, len)).collect()
-}
+use stage::{Row, Stage, job, values, with};
 
 /// Paper §3.2, §4.1.
 #[test]
@@ -222,6 +80,24 @@ fn a_merge_empties_files_with_too_much_garbage() {
     assert!(!stage.recorded.contains_key(&old) && stage.recorded.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
+}
+
+/// Paper §3.5: the tag waits for a merge that moves values. Merges of the levels above the last two are none.
+#[test]
+fn garbage_waits_for_a_merge_that_lazy_merge_makes() {
+    for merge in [MergePolicy::Lazy, MergePolicy::ScanOptimised] {
+        let mut stage = Stage::new(with(DiffKvOptions { merge, ..SMALL.diffkv }));
+        let rows = stage.flush(&values(0..20, 1, 1, 100));
+        let (rows, _) = stage.rewrite(&job(Some(0), 1), &rows[10..], &rows[..10]);
+        assert_eq!(stage.placement.order().levels[0].tagged, 1, "half of the file is dead");
+        for (from, to) in [(0, 0), (1, 1), (1, 2), (2, 4)] {
+            let (merged, edit) = stage.rewrite(&job(Some(from), to), &rows, &[]);
+            assert_eq!((&merged, edit.added.len()), (&rows, 0), "{merge:?}, from {from} to {to}");
+        }
+        let (merged, _) = stage.rewrite(&job(Some(4), 5), &rows, &[]);
+        stage.check(&merged, 100);
+        assert_eq!(stage.levels(), [(5, 1)], "{merge:?}: the old file is drained");
+    }
 }
 
 /// Paper §3.4, figure 7: groups that overlap too much are tagged, the tags outlive a reopening, and the next merge
