@@ -109,6 +109,8 @@ const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_f
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
 const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
 const PRESSURE: Test = Test::Unit("bifold-values", "placement::");
+const UNSEEN: Test = Test::Unit("bifold", "gc::tests::a_snapshot_reads");
+const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
@@ -211,6 +213,8 @@ pub const ALL: &[Planted] = &[
     bug("forget_left_meanwhile", STREAMS_EXACT),
     bug("forwards_go_early", STREAMS_EXACT),
     bug("snapshots_need_no_source", STREAMS_READERS),
+    bug("visible_is_enough", UNSEEN),
+    bug("end_before_release", ENDED),
     bug("change_shared_files", HARD_LINKS),
 ];
 

@@ -77,7 +77,14 @@ impl GcContext for Verbs<'_> {
 
     fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
         self.has_copied.set(true);
-        let mut last = Some(self.engine.visible());
+        if moves.is_empty() && planted!("visible_is_enough") {
+            return Ok(Some(self.engine.visible()));
+        }
+        if moves.is_empty() {
+            // The index has a commit before readers see it. What overwrote the values may be such a commit.
+            return self.engine.hold_commits(self.tree, &mut |_| Ok(()));
+        }
+        let mut last = None;
         for (at, chunk) in moves.chunks(CHECKED_AT_ONCE).enumerate() {
             let mut check = |commits: &mut Held<'_>| commits.commit_current(chunk, refused);
             last = self.engine.hold_commits(self.tree, &mut check).inspect_err(|_| {
@@ -330,3 +337,6 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -252,13 +252,13 @@ impl Engine {
             }),
             Task::FlushRange(range) => {
                 let keyspace = range.keyspace();
-                drop(range);
+                let _too_late = let_go(range);
                 self.end_work(keyspace, |_state, _| {});
             }
             Task::Compact(tree, job) => self.end_compaction(released(tree), &job),
             Task::Gc(tree, job) => {
                 let claim = job.claim().clone();
-                drop(job);
+                let _too_late = let_go(job);
                 self.end_gc(released(tree), Some(&claim));
             }
             Task::Reclaim(tree) => self.end_work(released(tree), |state, keyspace| {
@@ -449,10 +449,17 @@ impl Engine {
     }
 }
 
+/// Releases what a task held of a keyspace's files. Returns it where it is released too late.
+fn let_go<T>(held: T) -> Option<T> {
+    planted!("end_before_release").then_some(held)
+}
+
 /// Releases a tree. Returns its keyspace.
 fn released(tree: Arc<Tree>) -> KeyspaceId {
     tree.keyspace
 }
 
+#[cfg(test)]
+mod ended_tests;
 #[cfg(test)]
 mod tests;

@@ -148,6 +148,19 @@ impl Engine {
         durability: Durability,
         laps: &mut Laps<'_>,
     ) -> Result<SeqNo> {
+        let last = self.log_and_apply_unseen(wal, ops, durability, laps)?;
+        self.visible.store(last, Ordering::Release);
+        Ok(last)
+    }
+
+    /// The same without the last step. The index has the commit, and readers do not see it.
+    pub fn log_and_apply_unseen(
+        &self,
+        wal: &mut Wal,
+        ops: &[Op<'_>],
+        durability: Durability,
+        laps: &mut Laps<'_>,
+    ) -> Result<SeqNo> {
         let count =
             u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
         let log = wal.current();
@@ -172,9 +185,7 @@ impl Engine {
                 wal.note_fed(op.tree);
             }
         }
-        let last = first + SeqNo::from(count) - 1;
-        self.visible.store(last, Ordering::Release);
-        Ok(last)
+        Ok(first + SeqNo::from(count) - 1)
     }
 
     /// Seals the memtables that this commit would overfill. If one of the others needs so many logs that they have

@@ -74,6 +74,12 @@ impl<T> FairLock<T> {
         }
     }
 
+    /// Whether a thread waits for the lock.
+    #[cfg(test)]
+    pub fn is_awaited(&self) -> bool {
+        self.served.load(Relaxed) < self.waited.load(Relaxed)
+    }
+
     /// Returns when all threads that now wait for the lock have got it. The caller must not hold it.
     pub fn let_others(&self) {
         let waiting = self.waited.load(Relaxed);

@@ -95,8 +95,8 @@ pub trait GcContext: IndexView {
 
     /// Commits those of these moves whose old address is still the newest of its key. Each is compared with the index,
     /// a few at a time, with other commits in between. Calls `refused` for each that is not committed, also before it
-    /// returns an error. Returns a sequence number that all of them, and what overwrote the others, are below or at;
-    /// `None` when the keyspace was dropped.
+    /// returns an error. Returns a sequence number that all of them, and all that the index has shown to this job, are
+    /// below or at, even without moves; `None` when the keyspace was dropped.
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes.

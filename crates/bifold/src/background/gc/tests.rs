@@ -1,0 +1,136 @@
+//! GC that runs into a commit which the index has already and which readers do not see yet.
+
+use std::{
+    ops::Bound,
+    path::Path,
+    sync::{
+        Mutex,
+        atomic::Ordering,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread,
+};
+
+use bifold_io::{Env, memory::MemoryFs};
+
+use super::*;
+use crate::{
+    api::options::{KeyspaceOptions, Options, PlacementKind, Workers},
+    state::{recover::recover, snapshot::Holder},
+    waiting::sync::LockExt,
+};
+
+const KEYS: u32 = 64;
+
+/// Placements whose GC asks the index what is live.
+const ASKING: [PlacementKind; 3] = [PlacementKind::WiscKey, PlacementKind::DiffKv, PlacementKind::Streams];
+
+/// A tree without workers, with separated values in tables.
+struct Bed {
+    engine: Arc<Engine>,
+    tree: Arc<Tree>,
+}
+
+impl Bed {
+    fn new(placement: PlacementKind) -> Self {
+        let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
+        (keyspace.values.file_bytes, keyspace.values.diffkv.large_bytes) = (16 << 10, 1);
+        let options = Options { workers: Workers::Threads(2), keyspace, ..Options::default() };
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let engine = recover(env, Path::new("/db"), options).unwrap();
+        let tree = engine.state.create_keyspace("k", &engine.options.keyspace).unwrap();
+        let bed = Self { engine, tree };
+        bed.fill((0..KEYS).map(|n| (n, vec![0; 2000])));
+        // Half of them are dead, and that is known.
+        bed.fill((0..KEYS).step_by(2).map(|n| (n, value(n))));
+        bed.engine.compact_range(&bed.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+        bed
+    }
+
+    fn fill(&self, pairs: impl Iterator<Item = (u32, Vec<u8>)>) {
+        for (n, value) in pairs {
+            let op = Op { tree: &self.tree, key: &n.to_be_bytes(), act: Act::Put(&value) };
+            self.engine.commit(&[op], Durability::Buffered).unwrap();
+        }
+        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
+        self.engine.flush_oldest(&self.tree, Means::Free).unwrap();
+    }
+
+    /// The first job that takes files.
+    fn pick(&self) -> Box<dyn GcJob> {
+        let Self { engine, tree } = self;
+        let pressure = SpacePressure { all_before: Some(engine.numbers.next()), ..engine.space.pressure(tree) };
+        for _ in 0..4 {
+            let job = tree.placement().pick(&pressure, &[]).expect("half of all values are dead");
+            if !job.claim().files.is_empty() {
+                return job;
+            }
+            engine.gc(tree, &*job, Means::Free).unwrap();
+        }
+        panic!("no job takes files");
+    }
+}
+
+fn value(n: u32) -> Vec<u8> {
+    vec![if n % 2 == 0 { n as u8 } else { 0 }; 2000]
+}
+
+/// A job that begins, and goes on when it is told to.
+struct Later {
+    job: Box<dyn GcJob>,
+    begun: Sender<()>,
+    may_go_on: Mutex<Receiver<()>>,
+}
+
+impl GcJob for Later {
+    fn claim(&self) -> &GcClaim {
+        self.job.claim()
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        self.begun.send(()).expect("the test waits for it");
+        self.may_go_on.hold().recv().expect("the test sends it");
+        self.job.run(gc)
+    }
+}
+
+/// GC finds that all values of its files are dead. Who opens a snapshot now does not see that, and a power loss would
+/// undo it.
+#[test]
+fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_not() {
+    for placement in ASKING {
+        let Bed { engine, tree } = &Bed::new(placement);
+        let bed = Bed { engine: Arc::clone(engine), tree: Arc::clone(tree) };
+        let ((begun, begins), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        let job = Later { job: bed.pick(), begun, may_go_on: Mutex::new(may_go_on) };
+        let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_be_bytes).collect();
+        let deletes: Vec<Op<'_>> = keys.iter().map(|key| Op { tree, key, act: Act::Delete }).collect();
+        let snapshot = thread::scope(|scope| {
+            let gc = scope.spawn(|| engine.gc(tree, &job, Means::Free));
+            begins.recv().unwrap();
+            let mut wal = engine.wal.hold();
+            let mut laps = Laps::begin(&*engine.env.clock);
+            let last = engine.log_and_apply_unseen(&mut wal, &deletes, Durability::Buffered, &mut laps).unwrap();
+            go_on.send(()).unwrap();
+            // It must wait for the commit before it ends.
+            while !gc.is_finished() && !engine.wal.is_awaited() {
+                thread::yield_now();
+            }
+            let snapshot = engine.snapshots.open(&engine.visible, Holder::Snapshot, engine.env.clock.now());
+            engine.visible.store(last, Ordering::Release);
+            drop(wal);
+            gc.join().unwrap().unwrap();
+            snapshot
+        });
+        engine.reclaim_values(tree).unwrap();
+        for n in 0..KEYS {
+            let found = engine.get(tree, &n.to_be_bytes(), Some(snapshot.seqno)).unwrap();
+            assert_eq!(found.as_deref(), Some(&value(n)[..]), "{placement:?}: key {n} in the snapshot");
+            assert_eq!(engine.get(tree, &n.to_be_bytes(), None).unwrap(), None, "{placement:?}: key {n}");
+        }
+        assert!(tree.placement().space().drained_bytes > 0, "{placement:?}: the snapshot holds them");
+        drop(snapshot);
+        engine.reclaim_values(tree).unwrap();
+        assert_eq!(tree.placement().space().drained_bytes, 0, "{placement:?}: nobody needs them any more");
+    }
+}
