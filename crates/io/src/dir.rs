@@ -17,7 +17,10 @@ use std::{
 use bifold_contract::{Error, IoSource, Result};
 
 use self::{reader::Access, syncs::Syncs};
-pub use self::{reader::Reader, writer::Writer};
+pub use self::{
+    reader::Reader,
+    writer::{Together, Writer},
+};
 use crate::{
     fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},

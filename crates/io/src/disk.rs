@@ -298,6 +298,22 @@ impl WriteFile for DiskFile {
         // fdatasync: writes the data and what is needed to read it back, including the new length, but not the times.
         self.file.sync_data().map_err(|e| Error::io("sync", &self.path, e))
     }
+
+    fn start_writeback(&self) {
+        start_writeback(&self.file);
+    }
+}
+
+/// Asks the system to begin writing out the dirty pages of a file.
+pub(crate) fn start_writeback(file: &File) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a call on an open file that changes no memory. If it fails, the next sync has more to write.
+        let _hint = unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = file;
 }
 
 /// Threads that sync many files. Concurrent syncs share the device's flushes: 256 files of 300 KB take a third to a
@@ -312,6 +328,8 @@ pub(crate) fn sync_together(files: &[Arc<dyn WriteFile>]) -> Result<()> {
     if threads < 2 {
         return files.iter().try_for_each(|file| file.sync());
     }
+    // So the device writes the last file while the first one is synced.
+    files.iter().for_each(|file| file.start_writeback());
     let next = AtomicUsize::new(0);
     let sync_some =
         || std::iter::from_fn(|| files.get(next.fetch_add(1, Ordering::Relaxed))).try_for_each(|file| file.sync());

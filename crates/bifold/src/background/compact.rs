@@ -199,10 +199,14 @@ fn inputs<'a>(version: &'a Version, job: &'a CompactionJob) -> impl Iterator<Ite
 }
 
 /// The largest number of parts level 0 is cut into with memtables of this many bytes. Each part has at least a
-/// quarter of a table's bytes: smaller files cost more to make durable than they gain.
+/// quarter of a table's bytes: smaller files cost more to make durable than they gain. Where commits separate values
+/// and rewrites free none, tables are a small part of all space, and parts are as large as tables.
 pub(crate) fn count_of_parts(tree: &Tree, memtable_bytes: u64) -> usize {
-    let bytes = (tree.view().settings.options.table_bytes / 4).max(1);
-    (memtable_bytes / bytes).clamp(1, PARTS_MAX) as usize
+    let profile = tree.placement().profile();
+    let frees_nothing = profile.separates_from.is_some() && profile.learns_from_rewrites.is_none();
+    let table_bytes = tree.view().settings.options.table_bytes;
+    let bytes = if frees_nothing { table_bytes } else { table_bytes / 4 };
+    (memtable_bytes / bytes.max(1)).clamp(1, PARTS_MAX) as usize
 }
 
 /// The most bytes of values one table may point at. Where merges move values, a part of the tree takes this space

@@ -38,6 +38,14 @@ const SHORT_PARTS_MAX: usize = 256;
 /// Ranges for each worker: one that comes late still finds some.
 const RANGES_PER_WORKER: usize = 2;
 
+/// The most ranges of a flush by so many threads. Each has at least the bytes of a table: it ends a table and a file
+/// of values, and each file costs a sync, however small it is.
+fn count_of_ranges(flush: &Flush, threads: u32) -> usize {
+    let table_bytes = flush.tree.view().settings.options.table_bytes.max(1);
+    let full = flush.layer.memtable.data_bytes() as u64 / table_bytes;
+    (full.max(1) as usize).min(threads.max(2) as usize * RANGES_PER_WORKER)
+}
+
 /// A flush that workers find. They no longer do once this is dropped.
 struct Shown<'a> {
     engine: &'a Engine,
@@ -128,9 +136,7 @@ impl Engine {
     /// Those of any range. Nothing is left then.
     pub fn write_memtable(&self, flush: Flush) -> Result<Output> {
         let bounds = match self.options.workers {
-            Workers::Threads(threads) if !self.room.is_short() => {
-                bounds(&flush.cuts, threads.max(2) as usize * RANGES_PER_WORKER)
-            }
+            Workers::Threads(threads) if !self.room.is_short() => bounds(&flush.cuts, count_of_ranges(&flush, threads)),
             // One after the other, so that the same calls write the same files; and where room is short, so that no
             // more is on disk at once than need be.
             _ => Vec::new(),

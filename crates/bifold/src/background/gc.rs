@@ -332,7 +332,8 @@ impl Engine {
             .collect();
         let bytes = ops.iter().map(Op::memtable_bytes).sum();
         self.watch(self.make_room(wal, &ops, bytes))?;
-        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered, &mut Laps::begin(&*self.env.clock)))?;
+        let mut laps = Laps::begin(&*self.env.clock, self.env.clock.now());
+        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered, &mut laps))?;
         self.counters.gc.moved(moves);
         Ok(())
     }

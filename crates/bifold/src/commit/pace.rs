@@ -307,13 +307,15 @@ impl Pace {
     }
 
     /// Wakes the workers when commits have written so much of a keyspace's values that GC may be due, and updates how
-    /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock.
-    pub fn note_values(&self, ops: &[Op<'_>]) {
+    /// full its space is. It looks at no other keyspace: this is part of every commit, after its lock. Calls
+    /// `will_look` first where it looks at all.
+    pub fn note_values(&self, ops: &[Op<'_>], mut will_look: impl FnMut()) {
         let mut due = Vec::new();
         for op in ops.iter().filter(|op| op.tree.routes) {
             let (looks, bytes) = (&op.tree.looks, op.bytes());
             let written = looks.written.fetch_add(bytes, Relaxed) + bytes;
             if written >= looks.due_at.load(Relaxed) {
+                will_look();
                 let space = op.tree.placement().space().total_bytes;
                 let share = if self.is_space_tight() { TIGHT_SHARE } else { LOOK_SHARE };
                 looks.due_at.store(written + (space / share).max(LOOK_BYTES_MIN), Relaxed);

@@ -234,13 +234,13 @@ impl Room {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn admit(&self, ops: &[Op<'_>], bytes: u64, written: u64) -> Result<()> {
+    pub fn admit(&self, ops: &[Op<'_>], bytes: u64, written: u64) -> Result<bool> {
         if written + bytes < self.look_at.load(Relaxed) {
-            return Ok(());
+            return Ok(false);
         }
         let Some(free) = self.dir.free_bytes() else {
             self.look_at.store(written + UNKNOWN_BYTES, Relaxed);
-            return Ok(());
+            return Ok(true);
         };
         let data_bytes = self.data_bytes();
         let needed = self.kept_free() + self.room_for_jobs(data_bytes);
@@ -259,8 +259,8 @@ impl Room {
         let writes_values = ops.iter().any(|op| matches!(op.act, Act::Put(_)));
         match is_short {
             true if writes_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
-            true => self.ensure(2 * bytes),
-            false => Ok(()),
+            true => self.ensure(2 * bytes).map(|()| true),
+            false => Ok(true),
         }
     }
 

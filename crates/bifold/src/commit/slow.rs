@@ -1,12 +1,13 @@
 //! What slow commits waited for.
 //!
 //! ```text
-//! commit ─▶ laps: a coarse clock is read after each step that can be slow     5 ns each, a tick of 1 to 10 ms
+//! commit ─▶ laps: a coarse clock is read after a step that has waited, sealed or looked, and after each that writes
 //!           └─ took SLOW or longer and is among the slowest ─▶ kept with its laps, for the statistics
 //! ```
 //!
-//! A precise clock costs four times as much, and a commit is a microsecond of work. A coarse one is enough to tell
-//! where 5 ms and more have gone. Where the system has none, as in simulations, laps are empty.
+//! A read takes 5 ns and is exact to a tick of 1 to 10 ms. A precise clock costs four times as much, and a commit is a
+//! microsecond of work: it reads the coarse one once, or twice where values are separated. What no step accounts for
+//! is the insertion into memtables. Where the system has no coarse clock, as in simulations, laps are empty.
 
 use std::{
     sync::{
@@ -22,6 +23,9 @@ use crate::waiting::sync::LockExt;
 
 /// Shorter commits are not kept.
 const SLOW: Duration = Duration::from_millis(5);
+
+/// What no step accounts for may be due to ticks of the coarse clock, up to this.
+const TICK_MAX: Duration = Duration::from_millis(10);
 
 /// How many are kept.
 const KEPT: usize = 16;
@@ -69,26 +73,38 @@ impl Step {
 /// The time that each step of one commit has taken so far.
 pub(crate) struct Laps<'c> {
     clock: &'c dyn Clock,
-    last: Option<Duration>,
+    last: Duration,
     micros: [u32; Step::ALL.len()],
 }
 
 impl<'c> Laps<'c> {
-    /// A commit begins.
-    pub fn begin(clock: &'c dyn Clock) -> Self {
-        Self { clock, last: clock.coarse_now(), micros: [0; Step::ALL.len()] }
+    /// A commit begins, at this time of the clock.
+    pub fn begin(clock: &'c dyn Clock, now: Duration) -> Self {
+        Self { clock, last: now, micros: [0; Step::ALL.len()] }
+    }
+
+    /// The step has ended that began at the end of the one before. It can only have been slow if it `did` something.
+    #[inline]
+    pub fn end_if(&mut self, step: Step, did: bool) {
+        if did {
+            self.end(step);
+        }
     }
 
     /// The step has ended that began at the end of the one before.
     #[inline]
     pub fn end(&mut self, step: Step) {
-        if let (Some(last), Some(now)) = (self.last, self.clock.coarse_now())
-            && now > last
+        if let Some(now) = self.clock.coarse_now()
+            && now > self.last
         {
-            let micros = u32::try_from((now - last).as_micros()).unwrap_or(u32::MAX);
-            self.micros[step as usize] = self.micros[step as usize].saturating_add(micros);
-            self.last = Some(now);
+            self.add(step, now - self.last);
+            self.last = now;
         }
+    }
+
+    fn add(&mut self, step: Step, time: Duration) {
+        let micros = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        self.micros[step as usize] = self.micros[step as usize].saturating_add(micros);
     }
 }
 
@@ -113,9 +129,13 @@ pub(crate) struct SlowCommits {
 impl SlowCommits {
     /// A commit that began at `begin` has taken `time`.
     #[inline]
-    pub fn note(&self, begin: Duration, time: Duration, laps: &Laps<'_>) {
+    pub fn note(&self, begin: Duration, time: Duration, mut laps: Laps<'_>) {
         if time >= SLOW && time.as_nanos() > u128::from(self.least_ns.load(Relaxed)) {
-            self.keep(begin, time, laps);
+            let rest = (begin + time).saturating_sub(laps.last);
+            if laps.clock.coarse_now().is_some() {
+                laps.add(Step::Memtable, if rest < TICK_MAX { Duration::ZERO } else { rest });
+            }
+            self.keep(begin, time, &laps);
         }
     }
 
@@ -166,13 +186,13 @@ mod tests {
     fn the_slowest_are_kept_with_what_they_waited_for() {
         let (clock, slow) = (Coarse::default(), SlowCommits::default());
         for ms in (1..=40).chain([7, 3]) {
-            let (begin, mut laps) = (clock.now(), Laps::begin(&clock));
+            let (begin, mut laps) = (clock.now(), Laps::begin(&clock, clock.now()));
             laps.end(Step::Lock);
             clock.sleep(Duration::from_millis(ms));
             laps.end(Step::Log);
             clock.sleep(Duration::from_millis(1));
             laps.end(Step::Memtable);
-            slow.note(begin, clock.now() - begin, &laps);
+            slow.note(begin, clock.now() - begin, laps);
         }
         let kept = slow.slowest();
         assert_eq!(
@@ -185,10 +205,10 @@ mod tests {
     #[test]
     fn without_a_coarse_clock_only_the_whole_is_known() {
         let (clock, slow) = (ManualClock::default(), SlowCommits::default());
-        let mut laps = Laps::begin(&clock);
+        let mut laps = Laps::begin(&clock, clock.now());
         clock.sleep(Duration::from_secs(1));
         laps.end(Step::Log);
-        slow.note(Duration::ZERO, clock.now(), &laps);
+        slow.note(Duration::ZERO, clock.now(), laps);
         assert_eq!((slow.slowest()[0].time, slow.slowest()[0].steps.len()), (Duration::from_secs(1), 0));
     }
 }

@@ -64,14 +64,15 @@ impl Engine {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
-        let (begin, mut laps) = (self.env.clock.now(), Laps::begin(&*self.env.clock));
-        self.room.admit(ops, bytes, self.counters.user_bytes_written())?;
+        let begin = self.env.clock.now();
+        let mut laps = Laps::begin(&*self.env.clock, begin);
+        let has_looked = self.room.admit(ops, bytes, self.counters.user_bytes_written())?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
-        self.pace(ops, bytes, in_memtable)?;
-        laps.end(Step::Pace);
+        let may_have_waited = self.pace(ops, bytes, in_memtable)?;
+        laps.end_if(Step::Pace, has_looked || may_have_waited);
         let (last, has_many_logs) = {
-            let mut wal = self.wal.hold();
-            laps.end(Step::Lock);
+            let (mut wal, has_waited) = self.wal.hold_and_tell();
+            laps.end_if(Step::Lock, has_waited);
             self.state.writable()?;
             if !condition()? {
                 return Ok(false);
@@ -80,24 +81,28 @@ impl Engine {
                 return Err(Error::Closed { what: format!("keyspace `{}`", dropped.tree.name) });
             }
             let write = || {
-                self.make_room(&mut wal, ops, in_memtable)?;
-                laps.end(Step::Seal);
+                let has_sealed = self.make_room(&mut wal, ops, in_memtable)?;
+                laps.end_if(Step::Seal, has_sealed);
                 self.separate_log_and_apply(&mut wal, ops, durability, &mut laps)
             };
             let last = self.watch(self.guard("a commit", write))?;
             (last, wal.has_many_closed())
         };
-        laps.end(Step::Memtable);
-        self.pace.note_values(ops);
-        laps.end(Step::Space);
+        let mut has_looked = false;
+        self.pace.note_values(ops, || {
+            laps.end(Step::Memtable);
+            has_looked = true;
+        });
+        laps.end_if(Step::Space, has_looked);
         self.counters.commit(ops);
         if durability == Durability::Sync || has_many_logs {
+            laps.end(Step::Memtable);
             self.sync_upto(last)?;
             laps.end(Step::Sync);
         }
         let time = self.env.clock.now().saturating_sub(begin);
         self.counters.put_latency.record(time);
-        self.counters.slow_commits.note(begin, time, &laps);
+        self.counters.slow_commits.note(begin, time, laps);
         self.run_due_work()?;
         Ok(true)
     }
@@ -189,8 +194,8 @@ impl Engine {
     }
 
     /// Seals the memtables that this commit would overfill. If one of the others needs so many logs that they have
-    /// grown too long, it is sealed, too.
-    pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<()> {
+    /// grown too long, it is sealed, too. Returns whether one was sealed.
+    pub fn make_room(&self, wal: &mut Wal, ops: &[Op<'_>], bytes: u64) -> Result<bool> {
         let overfull = |tree: &Arc<Tree>| {
             let view = tree.view();
             let memtable = &view.active.memtable;
@@ -207,7 +212,7 @@ impl Engine {
         {
             full.push(oldest);
         }
-        if full.is_empty() { Ok(()) } else { self.state.seal(wal, &full) }
+        if full.is_empty() { Ok(false) } else { self.state.seal(wal, &full).map(|()| true) }
     }
 
     /// Returns when everything up to `seqno` survives a power loss.

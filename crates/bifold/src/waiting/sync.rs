@@ -62,14 +62,19 @@ impl<T> FairLock<T> {
 
     /// Waits for the lock.
     pub fn hold(&self) -> MutexGuard<'_, T> {
+        self.hold_and_tell().0
+    }
+
+    /// The same. Also returns whether another thread had it.
+    pub fn hold_and_tell(&self) -> (MutexGuard<'_, T>, bool) {
         match self.inner.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(guard)) => guard.into_inner(),
+            Ok(guard) => (guard, false),
+            Err(TryLockError::Poisoned(guard)) => (guard.into_inner(), false),
             Err(TryLockError::WouldBlock) => {
                 self.waited.fetch_add(1, Relaxed);
                 let guard = self.inner.hold();
                 self.served.fetch_add(1, Relaxed);
-                guard
+                (guard, true)
             }
         }
     }

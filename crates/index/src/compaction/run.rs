@@ -18,9 +18,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
     Entry, FileId, IoSource, Kept, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, key::MAX_SEQNO,
+    planted,
 };
 use bifold_format::{names, pointer};
-use bifold_io::Dir;
+use bifold_io::{Dir, Together, Writer};
 
 use super::cut::{Cut, Limits, Open};
 use crate::{
@@ -301,6 +302,8 @@ struct Tables<'a> {
     /// Where the open table starts: the first key after the last finished one, or the first of the plan's keys.
     start: Option<Box<[u8]>>,
     done: Vec<TableMeta>,
+    /// Finished tables that no sync has covered.
+    unsynced: Together<Writer>,
     /// What snapshots hold in the open table, and in the finished ones.
     held: BTreeMap<SeqNo, u64>,
     done_held: Vec<Held>,
@@ -326,6 +329,7 @@ impl<'a> Tables<'a> {
             reach: 0,
             start: plan.keys.0.map(Box::from),
             done: Vec::new(),
+            unsynced: Together::default(),
             held: BTreeMap::new(),
             done_held: Vec::new(),
         }
@@ -377,14 +381,15 @@ impl<'a> Tables<'a> {
         self.reach = 0;
         let held: Vec<(SeqNo, u64)> = std::mem::take(&mut self.held).into_iter().collect();
         let Some((id, writer)) = self.open.take() else { return Ok(()) };
-        match writer.finish() {
-            Ok(table) => {
+        match writer.finish_unsynced() {
+            Ok((table, writer)) => {
                 if !held.is_empty() {
                     let entries = table.entries + table.range_tombstones;
                     self.done_held.push(Held { table: id, entries, by: held });
                 }
                 self.done.push(table);
-                Ok(())
+                self.unsynced.push(writer);
+                if self.unsynced.is_full() { self.sync() } else { Ok(()) }
             }
             Err(error) => {
                 let _left_to_recovery = self.dir.remove(&names::table(id));
@@ -394,7 +399,14 @@ impl<'a> Tables<'a> {
     }
 
     fn finish_last(&mut self) -> Result<()> {
-        self.finish_table(self.plan.keys.1)
+        self.finish_table(self.plan.keys.1)?;
+        if planted!("leave_last_tables_unsynced") { Ok(()) } else { self.sync() }
+    }
+
+    /// Makes the finished tables durable, without their names.
+    fn sync(&mut self) -> Result<()> {
+        let unsynced = self.unsynced.take();
+        if planted!("skip_table_sync") { Ok(()) } else { self.dir.sync_files(&unsynced) }
     }
 
     /// Removes all outputs. Recovery removes those that cannot be removed now, because the manifest does not name

@@ -1,10 +1,10 @@
 //! Writes a table from front to back.
 //!
 //! Entries gather in blocks, blocks in one large buffer that is appended to the file when it is full. Filter and
-//! index grow in memory meanwhile; they and the rest follow at the end, then the file is synced. Its name in the
-//! directory is made durable by whoever installs it.
+//! index grow in memory meanwhile; they and the rest follow at the end. Then the file is synced, alone or with others
+//! that one rewrite has written. Its name in the directory is made durable by whoever installs it.
 
-use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, planted};
+use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta};
 use bifold_format::{
     block::{BlockBuilder, sealed::seal},
     compression::{Compression, Compressor},
@@ -182,7 +182,21 @@ impl TableWriter {
     ///
     /// # Panics
     /// If the table is empty.
-    pub fn finish(mut self) -> Result<TableMeta> {
+    pub fn finish(self) -> Result<TableMeta> {
+        let (meta, writer) = self.finish_unsynced()?;
+        writer.sync()?;
+        Ok(meta)
+    }
+
+    /// Writes the rest and has the system begin to write it out. The caller syncs the file by the returned writer, and
+    /// the directory.
+    ///
+    /// # Errors
+    /// As [`TableWriter::finish`].
+    ///
+    /// # Panics
+    /// If the table is empty.
+    pub fn finish_unsynced(mut self) -> Result<(TableMeta, Writer)> {
         assert!(!self.is_empty(), "an empty table");
         if !self.block.is_empty() {
             self.finish_block()?;
@@ -206,11 +220,9 @@ impl TableWriter {
             Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, file: self.id };
         self.out.extend_from_slice(&footer.encode());
         self.append()?;
-        if !planted!("skip_table_sync") {
-            self.writer.sync()?;
-        }
+        self.writer.start_writeback();
         meta.bytes = self.writer.len();
-        Ok(meta)
+        Ok((meta, self.writer))
     }
 
     /// Abandons the table and removes its file. Best effort: recovery removes what is left.

@@ -1,6 +1,7 @@
 //! A file being appended to.
 
 use std::{
+    borrow::Borrow,
     path::{Path, PathBuf},
     sync::{
         Arc, Weak,
@@ -67,6 +68,44 @@ impl Writer {
     /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+}
+
+/// The files that one rewrite has finished and that no sync has covered. Syncs of several files at once share the
+/// device's flushes and the file system's journal; and a file is written out while the next ones are made.
+#[derive(Debug)]
+pub struct Together<W> {
+    writers: Vec<W>,
+    bytes: u64,
+}
+
+/// So many files, or so many bytes, are synced together: more would not be faster, and each file is open until then.
+const FILES_TOGETHER: usize = 16;
+const BYTES_TOGETHER: u64 = 64 << 20;
+
+impl<W> Default for Together<W> {
+    fn default() -> Self {
+        Self { writers: Vec::new(), bytes: 0 }
+    }
+}
+
+impl<W: Borrow<Writer>> Together<W> {
+    /// Adds a file to which nothing is appended any more.
+    pub fn push(&mut self, writer: W) {
+        self.bytes += writer.borrow().len();
+        self.writers.push(writer);
+    }
+
+    /// Whether they should be synced before others are made.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.writers.len() >= FILES_TOGETHER || self.bytes >= BYTES_TOGETHER
+    }
+
+    /// Takes them all, to sync them.
+    #[must_use]
+    pub fn take(&mut self) -> Vec<W> {
+        std::mem::take(self).writers
     }
 }
 

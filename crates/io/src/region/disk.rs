@@ -130,6 +130,10 @@ impl GroundFile for File {
         self.sync_data()
     }
 
+    fn start_writeback(&self) {
+        crate::disk::start_writeback(self);
+    }
+
     fn will_need(&self, offset: u64, len: u64) {
         will_need(self, offset, len);
     }

@@ -53,6 +53,8 @@ pub(crate) trait GroundFile: Debug + Send + Sync + 'static {
     /// Truncates it and syncs it.
     fn truncate(&self, len: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
+    /// As [`WriteFile::start_writeback`](crate::fs::WriteFile::start_writeback).
+    fn start_writeback(&self) {}
     fn will_need(&self, offset: u64, len: u64);
     /// As [`ReadFile::expect_short_reads`](crate::fs::ReadFile::expect_short_reads).
     fn expect_short_reads(&self);

@@ -227,6 +227,13 @@ impl<G: Ground> WriteFile for StagedWriter<G> {
         }
         self.0.file.sync().map_err(|e| Error::io("sync", &self.0.path, e))
     }
+
+    fn start_writeback(&self) {
+        // What cannot be written stays in the slot, and the next append or sync reports it.
+        if self.0.write_out().is_ok() {
+            self.0.file.start_writeback();
+        }
+    }
 }
 
 impl<G: Ground> Drop for StagedWriter<G> {

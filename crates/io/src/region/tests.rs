@@ -176,6 +176,18 @@ fn slots_are_written_at_multiples_of_their_room() {
 }
 
 #[test]
+fn writeback_begins_with_what_is_staged() {
+    let dir = TempDir::new();
+    let region = dir.open(LockMode::Exclusive, 2);
+    let path = dir.0.join("a");
+    let Appended { writer, .. } = region.fs.as_ref().unwrap().create_appended(&path).unwrap();
+    writer.append(&[b"staged"]).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"");
+    writer.start_writeback();
+    assert_eq!(fs::read(&path).unwrap(), b"staged");
+}
+
+#[test]
 fn the_end_of_the_lock_leaves_plain_files() {
     let dir = TempDir::new();
     let mut appending = Appending::begin(&dir.0, 5, 3);

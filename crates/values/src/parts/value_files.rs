@@ -47,7 +47,7 @@ use super::{
 use crate::placement::FilesHeld;
 
 pub use self::{
-    copies::Copy,
+    copies::{Copy, Finished},
     file::{Extent, ReadBy, ValueFile},
     left_out::UNREADABLE,
     owners::owners,

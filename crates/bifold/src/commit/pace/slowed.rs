@@ -41,19 +41,20 @@ fn fullest(ops: &[Op<'_>]) -> f64 {
 
 impl Engine {
     /// Makes the caller wait as long as the pace asks for a commit of `bytes`; `in_memtable` of them go to memtables.
+    /// Returns whether the pace had to look at how long.
     ///
     /// # Errors
     /// The failure that poisoned the database while waiting.
-    pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<()> {
+    pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<bool> {
         if self.works_in_caller() {
-            return Ok(());
+            return Ok(false);
         }
         let sealed = self.pace.sealed_noted();
         let debt_rate = self.pace.debt_rate.load(Relaxed);
         let fullness = if self.pace.is_space_tight() { fullest(ops) } else { 0.0 };
         let space_rate = space_rate(fullness, self.pace.free_rate.load(Relaxed) as f64);
         if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
-            return Ok(());
+            return Ok(false);
         }
         let fill = self.pace.fill(ops.iter().map(|op| op.tree));
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
@@ -75,7 +76,7 @@ impl Engine {
             let is_full = || cause == StallCause::Space && fullest(ops) >= SPACE_FULL;
             self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Makes a GC run wait before its next moves while every memtable is full.

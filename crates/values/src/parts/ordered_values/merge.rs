@@ -23,6 +23,7 @@ use bifold_format::{
     pointer,
     value::{self, ValueKind},
 };
+use bifold_io::Together;
 
 use super::{Rules, Shared, order};
 use crate::{
@@ -30,7 +31,7 @@ use crate::{
         dead_counts::DeadCounts,
         hash_map::HashMap,
         scan::Scan,
-        value_files::{Copy, Extent, ORDERED, OVERLAPS, ValueFile},
+        value_files::{Copy, Extent, Finished, ORDERED, OVERLAPS, ValueFile},
     },
     placement::{Kept, LevelOrder, Order, RewriteJob},
     placements::ValueOptions,
@@ -91,6 +92,8 @@ pub(super) struct Merge {
     group: Option<u64>,
     output: Option<Output>,
     done: Vec<ValueFileMeta>,
+    /// Those of them that no sync has covered.
+    unsynced: Together<Finished>,
     dead: DeadCounts,
     /// The part of these bytes that dropped entries led to.
     dropped: u64,
@@ -111,6 +114,7 @@ impl Merge {
             group: None,
             output: None,
             done: Vec::new(),
+            unsynced: Together::default(),
             dead: DeadCounts::default(),
             dropped: 0,
         }
@@ -208,8 +212,15 @@ impl Merge {
         let Output { copy, entries, smallest, largest } = output;
         let level = if self.job.from.is_some() { self.job.to } else { 0 };
         let extent = Extent { level, entries, smallest, largest: largest.into() };
-        self.done.push(self.shared.files.finish_in_order(copy, extent)?);
-        Ok(())
+        let (meta, finished) = self.shared.files.finish_unsynced(copy, Some(extent))?;
+        self.done.push(meta);
+        self.unsynced.push(finished);
+        if self.unsynced.is_full() { self.sync() } else { Ok(()) }
+    }
+
+    /// Makes the finished vTables durable, without their names.
+    fn sync(&mut self) -> Result<()> {
+        self.shared.files.sync_finished(&self.unsynced.take())
     }
 
     /// Frees the read-ahead of files that are at their end.
@@ -305,14 +316,22 @@ impl Rewriter for Merge {
         Ok(())
     }
 
-    /// Then a later merge of either table drains whole files.
+    /// A vTable ends with the table if it is half full: then a later merge of either table drains whole files. A
+    /// smaller one goes on, because each file costs a sync, however small it is.
     fn end_table(&mut self) -> Result<()> {
-        self.output.take().map_or(Ok(()), |output| self.finish_output(output))
+        let half_bytes = self.options.file_bytes / 2;
+        match self.output.take_if(|output| output.copy.end() >= half_bytes) {
+            Some(output) => self.finish_output(output),
+            None => Ok(()),
+        }
     }
 
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
         if let Some(output) = self.output.take() {
             self.finish_output(output)?;
+        }
+        if !planted!("leave_last_values_unsynced") {
+            self.sync()?;
         }
         let tagged = self.overlapping();
         let added = std::mem::take(&mut self.done);

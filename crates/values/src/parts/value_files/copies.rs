@@ -1,6 +1,9 @@
 //! What GC writes: copies at the end of files, and files that do not belong to commits.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    borrow::Borrow,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use bifold_contract::{FileId, IoSource, Pointer, Result, ValueFileMeta, planted};
 use bifold_format::{
@@ -32,6 +35,19 @@ pub struct Copy {
     /// The buffer is written in pieces of this size.
     piece_bytes: usize,
     held: Held,
+}
+
+/// A file to which nothing is appended any more, and which no sync has covered.
+#[derive(Debug)]
+pub struct Finished {
+    file: Arc<ValueFile>,
+    writer: Arc<Writer>,
+}
+
+impl Borrow<Writer> for Finished {
+    fn borrow(&self) -> &Writer {
+        &self.writer
+    }
 }
 
 /// Undoes a copy, unless it is finished.
@@ -185,30 +201,43 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors; the file is then deleted.
     pub fn finish_alone(&self, copy: Copy) -> Result<ValueFileMeta> {
-        self.finish_in_order(copy, None)
+        let (meta, finished) = self.finish_unsynced(copy, None)?;
+        self.sync_finished(&[finished]).inspect_err(|_| self.remove(meta.id))?;
+        Ok(meta)
     }
 
-    /// As [`ValueFiles::finish_alone`], for a file with values sorted by key.
+    /// As [`ValueFiles::finish_alone`], but the file becomes durable by [`ValueFiles::sync_finished`], before the caller
+    /// names it in an edit. Values sorted by key have an `extent`.
     ///
     /// # Errors
     /// I/O errors; the file is then deleted.
-    pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
+    pub fn finish_unsynced(&self, mut copy: Copy, extent: Option<Extent>) -> Result<(ValueFileMeta, Finished)> {
         copy.write_out(copy.buffer.len())?;
-        if !planted!("skip_alone_sync") {
-            copy.writer.sync()?;
-        }
+        copy.writer.start_writeback();
         copy.undo.is_finished = true;
         let Copy { file, writer, .. } = copy;
-        // Nothing is appended any more.
-        drop(writer);
-        *file.writer.hold() = None;
         file.len.store(copy.end, Relaxed);
-        file.synced.store(copy.end, Relaxed);
-        if let Some(extent) = extent.into() {
+        if let Some(extent) = extent {
             let _it_had_none = file.extent.set(extent);
         }
         self.insert(std::slice::from_ref(&file));
-        Ok(file.meta(self.context.keyspace))
+        Ok((file.meta(self.context.keyspace), Finished { file, writer }))
+    }
+
+    /// Makes finished files durable, except for their names.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn sync_finished(&self, finished: &[Finished]) -> Result<()> {
+        if !planted!("skip_alone_sync") {
+            self.context.dir.sync_files(finished.iter().map(|finished| &*finished.writer))?;
+        }
+        for Finished { file, .. } in finished {
+            file.synced.store(file.len(), Relaxed);
+            // Nothing is appended any more.
+            *file.writer.hold() = None;
+        }
+        Ok(())
     }
 
     /// Deletes a finished file that no edit has named.
