@@ -37,9 +37,7 @@ pub struct Table {
 
 impl Table {
     fn next(&self, at: Pointer) -> Option<Pointer> {
-        let from = u32::try_from(at.offset).ok()?;
-        let rows = &self.forwards.rows;
-        let Row { to, output, .. } = rows[rows.binary_search_by_key(&from, |row| row.from).ok()?];
+        let Row { to, output, .. } = find(&self.forwards.rows, u32::try_from(at.offset).ok()?)?;
         Some(Pointer { file: self.forwards.outputs[usize::from(output)], offset: to.into(), ..at })
     }
 
@@ -47,6 +45,27 @@ impl Table {
         (self.forwards.rows.capacity() * size_of::<Row>() + self.forwards.outputs.capacity() * size_of::<FileId>())
             as u64
     }
+}
+
+/// Rows on each side of where one is expected: two lines of a cache.
+const NEAR_ROWS: usize = 10;
+
+/// The row of an offset. Rows are spread over their file about evenly, so it is looked for where it is expected first.
+fn find(rows: &[Row], from: u32) -> Option<Row> {
+    let (first, last) = (rows.first()?.from, rows.last()?.from);
+    if !(first..=last).contains(&from) {
+        return None;
+    }
+    let span = u64::from(last - first).max(1);
+    let expected = (u64::from(from - first) * (rows.len() as u64 - 1) / span) as usize;
+    let (low, high) = (expected.saturating_sub(NEAR_ROWS), (expected + NEAR_ROWS).min(rows.len() - 1));
+    let (low, high) = match () {
+        () if from < rows[low].from => (0, low),
+        () if from > rows[high].from => (high, rows.len()),
+        () => (low, high + 1),
+    };
+    let near = &rows[low..high];
+    near.binary_search_by_key(&from, |row| row.from).ok().map(|at| near[at])
 }
 
 /// What one GC run has moved.
@@ -168,6 +187,13 @@ impl Forwarding {
         self.tables.load().keys().copied().collect()
     }
 
+    /// Whether values of any of these files have moved.
+    #[must_use]
+    pub fn has_sources(&self, files: impl IntoIterator<Item = FileId>) -> bool {
+        let tables = self.tables.load();
+        files.into_iter().any(|file| tables.contains_key(&file))
+    }
+
     /// Memory of all tables.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -225,6 +251,21 @@ mod tests {
         assert_eq!(forwarding.resolve(at(70, 16)), at(70, 900));
         forwarding.remove(second.id);
         assert!(forwarding.is_empty() && budget.used_bytes() == 0);
+    }
+
+    #[test]
+    fn each_row_is_found_however_unevenly_they_are_spread() {
+        let spreads: [fn(u32) -> u32; 4] =
+            [|n| 7 + n, |n| 1000 * n, |n| n * n, |n| if n < 900 { n } else { 1 << 20 | n }];
+        for spread in spreads {
+            for count in [0, 1, 2, 21, 1000] {
+                let rows: Vec<Row> = (0..count).map(|n| Row { from: 2 * spread(n), to: n, output: 0 }).collect();
+                for row in &rows {
+                    assert_eq!(find(&rows, row.from), Some(*row), "of {count}");
+                    assert_eq!(find(&rows, row.from + 1), None, "of {count}");
+                }
+            }
+        }
     }
 
     #[test]

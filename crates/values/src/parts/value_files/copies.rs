@@ -188,27 +188,45 @@ impl ValueFiles {
         self.finish_in_order(copy, None)
     }
 
+    /// As [`ValueFiles::finish_alone`], for several files with one sync.
+    ///
+    /// # Errors
+    /// I/O errors; the files are then deleted.
+    pub fn finish_all_alone(&self, copies: Vec<Copy>) -> Result<Vec<ValueFileMeta>> {
+        let files = self.make_alone(copies)?;
+        self.insert(&files);
+        Ok(files.iter().map(|file| file.meta(self.context.keyspace)).collect())
+    }
+
     /// As [`ValueFiles::finish_alone`], for a file with values sorted by key.
     ///
     /// # Errors
     /// I/O errors; the file is then deleted.
-    pub fn finish_in_order(&self, mut copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
-        copy.write_out(copy.buffer.len())?;
-        if !planted!("skip_alone_sync") {
-            copy.writer.sync()?;
-        }
-        copy.undo.is_finished = true;
-        let Copy { file, writer, .. } = copy;
-        // Nothing is appended any more.
-        drop(writer);
-        *file.writer.hold() = None;
-        file.len.store(copy.end, Relaxed);
-        file.synced.store(copy.end, Relaxed);
+    pub fn finish_in_order(&self, copy: Copy, extent: impl Into<Option<Extent>>) -> Result<ValueFileMeta> {
+        let file = self.make_alone(vec![copy])?.remove(0);
         if let Some(extent) = extent.into() {
             let _it_had_none = file.extent.set(extent);
         }
         self.insert(std::slice::from_ref(&file));
         Ok(file.meta(self.context.keyspace))
+    }
+
+    /// Writes and syncs them. Nothing is appended any more.
+    fn make_alone(&self, mut copies: Vec<Copy>) -> Result<Vec<Arc<ValueFile>>> {
+        copies.iter_mut().try_for_each(|copy| copy.write_out(copy.buffer.len()))?;
+        if !planted!("skip_alone_sync") {
+            self.context.dir.sync_files(copies.iter().map(|copy| &*copy.writer))?;
+        }
+        let complete = |mut copy: Copy| {
+            copy.undo.is_finished = true;
+            let Copy { file, writer, .. } = copy;
+            drop(writer);
+            *file.writer.hold() = None;
+            file.len.store(copy.end, Relaxed);
+            file.synced.store(copy.end, Relaxed);
+            file
+        };
+        Ok(copies.into_iter().map(complete).collect())
     }
 
     /// Deletes a finished file that no edit has named.
