@@ -30,15 +30,18 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
 };
-use bifold_format::pointer;
+use bifold_format::{forward::ROW_BYTES, pointer};
 
 use self::{clock::Clock, dead::Dead, heads::Heads, moving::Move};
 use super::{Settings, ValueOptions};
@@ -221,9 +224,9 @@ impl Shared {
 
     /// The versions whose records stand at these places leave the index with the edit that counts this garbage. A file
     /// may be gone: GC had found what overwrote them.
-    fn count_dead(&self, places: impl Iterator<Item = Pointer>, garbage: &mut DeadCounts) {
+    fn count_dead(&self, places: &[Pointer], garbage: &mut DeadCounts) {
         let mut offsets: HashMap<FileId, Option<Vec<u32>>> = HashMap::default();
-        for place in places {
+        for &place in places {
             let of_file = offsets.entry(place.file);
             let of_file = of_file.or_insert_with(|| self.files.get(place.file).map(|_| Vec::new()));
             if let (Some(of_file), Ok(offset)) = (of_file, u32::try_from(place.offset)) {
@@ -259,7 +262,7 @@ impl Placement for Streams {
     }
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(Renew { shared: Arc::clone(&self.shared), pointers: PointerChanges::default() }))
+        Ok(Box::new(Renew { shared: Arc::clone(&self.shared), dropped: Vec::new(), led_by: BTreeMap::new() }))
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
@@ -311,22 +314,12 @@ impl Placement for Streams {
     }
 
     fn count_pointers(&self, edit: &mut ValueEdit) {
-        let PointerChanges { dropped, replaced } = std::mem::take(&mut edit.pointers);
-        let (forwarding, mut garbage) = (&self.shared.forwarding, DeadCounts::default());
-        let follow = |mut at: Pointer, end: Option<Pointer>, garbage: &mut DeadCounts| {
-            while Some(at) != end
-                && let Some((next, unit)) = forwarding.next(at)
-            {
-                garbage.add_bytes(unit, bifold_format::forward::ROW_BYTES);
-                at = next;
-            }
-            at
-        };
-        for (old, new) in replaced {
-            follow(old, Some(new), &mut garbage);
-        }
-        let places: Vec<Pointer> = dropped.into_iter().map(|old| follow(old, None, &mut garbage)).collect();
-        self.shared.count_dead(places.into_iter(), &mut garbage);
+        let PointerChanges { dropped, led_by } = std::mem::take(&mut edit.pointers);
+        let mut garbage = DeadCounts::default();
+        led_by.into_iter().for_each(|(unit, rows)| garbage.add_all(unit, rows * ROW_BYTES, rows));
+        let used = |unit| garbage.add_bytes(unit, ROW_BYTES);
+        let places = self.shared.forwarding.follow_all(&dropped, used);
+        self.shared.count_dead(&places, &mut garbage);
         edit.garbage.extend(garbage.into_garbage());
     }
 
@@ -383,9 +376,14 @@ impl Placement for Streams {
 }
 
 /// A rewrite that writes the addresses of moved values anew and notes what it drops.
+///
+/// The rows that lead to a newer address are counted as they are met: rows never change, and none goes before what it
+/// leads on. Where a dropped version stands is known only when the edit is recorded: GC may move it until then.
 struct Renew {
     shared: Arc<Shared>,
-    pointers: PointerChanges,
+    dropped: Vec<Pointer>,
+    /// Rows met, by forwarding file.
+    led_by: BTreeMap<FileId, u64>,
 }
 
 impl Rewriter for Renew {
@@ -393,9 +391,9 @@ impl Rewriter for Renew {
         if entry.kind == Kind::Pointer
             && let Ok(old) = pointer::decode(entry.payload)
         {
-            let new = self.shared.forwarding.resolve(old);
+            let led_by = &mut self.led_by;
+            let new = self.shared.forwarding.follow(old, |unit| *led_by.entry(unit).or_default() += 1);
             if new != old {
-                self.pointers.replaced.push((old, new));
                 return Ok(Kept::Pointer(new));
             }
         }
@@ -406,13 +404,17 @@ impl Rewriter for Renew {
         if entry.kind == Kind::Pointer
             && let Ok(old) = pointer::decode(entry.payload)
         {
-            self.pointers.dropped.push(old);
+            self.dropped.push(old);
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        Ok(ValueEdit { pointers: self.pointers, ..ValueEdit::default() })
+        let Self { mut dropped, led_by, .. } = *self;
+        // They come by key. In the order of their rows most of these are found in the processor's caches.
+        dropped.sort_unstable_by_key(|at| (at.file, at.offset));
+        let pointers = PointerChanges { dropped, led_by: led_by.into_iter().collect() };
+        Ok(ValueEdit { pointers, ..ValueEdit::default() })
     }
 }
 

@@ -197,6 +197,7 @@ impl<'a> Copying<'a> {
             outputs.push(file);
         }
         let added = files.finish_all_alone(outputs)?;
+        added.iter().for_each(|meta| self.shared.clock.sealed(meta.id));
         let unit = added.last().and_then(|unit| files.get(unit.id));
         Ok(Written { shared: self.shared, added, unit })
     }
@@ -233,7 +234,7 @@ impl Written<'_> {
                 let copies: Vec<Pointer> = table.copies_of(gone).collect();
                 left += copies.len();
                 copies.iter().for_each(|_| garbage.add_bytes(unit.id, ROW_BYTES));
-                shared.count_dead(copies.into_iter(), &mut garbage);
+                shared.count_dead(&copies, &mut garbage);
             }
             if left == rows {
                 tables.borrow_mut().clear();
