@@ -1,5 +1,6 @@
 //! Point reads and iterators.
 
+mod above;
 pub(crate) mod get;
 pub(crate) mod scan;
 mod visit;

@@ -15,20 +15,25 @@ bifold_conformance::battery! {
     diffkv: diffkv();
     diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.diffkv.merge = MergePolicy::Off);
     unikv: unikv();
-    streams: case(PlacementKind::Streams);
+    streams: streams();
 }
 
 bifold_conformance::exact! {
     novkv_exact: novkv();
     diffkv_exact: diffkv();
     unikv_exact: unikv();
-    streams_exact: case(PlacementKind::Streams);
+    streams_exact: streams();
 }
 
 mod exact {
     #[test]
     fn workers_that_collect_at_once_lose_nothing_and_count_right() {
         bifold_conformance::exact::workers_that_collect_at_once_lose_nothing_and_count_right(&super::diffkv());
+    }
+
+    #[test]
+    fn streams_collected_at_once_lose_nothing_and_count_right() {
+        bifold_conformance::exact::workers_that_collect_at_once_lose_nothing_and_count_right(&super::streams());
     }
 }
 
@@ -54,6 +59,10 @@ fn diffkv() -> Case {
         .separated(Separated::ByCommitsAndFlushes)
         .with_moves_by_rewrites()
         .with_concurrent_jobs()
+}
+
+fn streams() -> Case {
+    case(PlacementKind::Streams).with_concurrent_jobs()
 }
 
 fn unikv() -> Case {

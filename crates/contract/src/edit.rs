@@ -123,15 +123,15 @@ pub struct ValueEdit {
 pub struct PointerChanges {
     /// Of versions that leave the index with the edit: as the index has them.
     pub dropped: Vec<Pointer>,
-    /// Of versions that stay: the pointer that the index has, and the one that replaces it.
-    pub replaced: Vec<(Pointer, Pointer)>,
+    /// Of versions that stay, those that the edit gives a newer pointer: how often it was found in which file.
+    pub led_by: Vec<(FileId, u64)>,
 }
 
 impl PointerChanges {
     /// Adds those of another rewrite.
     pub fn extend(&mut self, other: Self) {
         self.dropped.extend(other.dropped);
-        self.replaced.extend(other.replaced);
+        self.led_by.extend(other.led_by);
     }
 }
 

@@ -31,6 +31,17 @@ pub struct Lookup<'a> {
     pub locator: &'a dyn Locator,
 }
 
+/// The newest version of a key above the last run that may have it.
+#[derive(Debug)]
+pub enum Above {
+    /// This one.
+    Found(FoundEntry),
+    /// A range tombstone deletes the key.
+    Deleted,
+    /// None: what the index has of the key is in that run.
+    Nothing,
+}
+
 /// The result from one layer.
 enum Layer {
     /// The newest visible version.
@@ -52,6 +63,41 @@ impl Version {
         let answer = self.search(lookup, &mut tally);
         counters.add(&tally);
         answer
+    }
+
+    /// As [`Version::get`], without a look at the last run that may have the key, unless that is in level 0.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn get_above_last(&self, lookup: &Lookup<'_>, counters: &LookupCounters) -> Result<Above> {
+        let mut tally = Tally::default();
+        let layer = self.search_above_last(lookup, &mut tally);
+        counters.add(&tally);
+        Ok(match layer? {
+            Layer::Found(entry) => Above::Found(entry),
+            Layer::Deleted => Above::Deleted,
+            Layer::Unknown => Above::Nothing,
+        })
+    }
+
+    fn search_above_last(&self, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Layer> {
+        if lookup.covered_by > 0 {
+            return Ok(Layer::Deleted);
+        }
+        let Some((level0, deeper)) = self.levels().split_first() else { return Ok(Layer::Unknown) };
+        let layer = self.search_level0(level0, lookup, tally)?;
+        if !matches!(layer, Layer::Unknown) {
+            return Ok(layer);
+        }
+        let mut last = None;
+        for table in deeper.iter().flatten().filter_map(|run| run.find(lookup.key)) {
+            let Some(above) = last.replace(table) else { continue };
+            let layer = search_table(above, lookup, tally)?;
+            if !matches!(layer, Layer::Unknown) {
+                return Ok(layer);
+            }
+        }
+        Ok(Layer::Unknown)
     }
 
     /// Whether a table may have a version of a key with this hash, by what is held in memory: tables whose filters

@@ -213,6 +213,7 @@ pub const ALL: &[Planted] = &[
     bug("damage_counts", PRESSURE),
     bug("keep_given_up", GIVEN_UP),
     bug("forget_left_meanwhile", STREAMS_EXACT),
+    bug("forget_who_left_before", STREAMS_EXACT),
     bug("forwards_go_early", STREAMS_EXACT),
     bug("snapshots_need_no_source", STREAMS_READERS),
     bug("visible_is_enough", UNSEEN),

@@ -13,7 +13,7 @@
 //! | [`Rewriter::discard`] | – | dead bytes | – | drop-keys | garbage counters | garbage counters | pointers |
 //! | [`Placement::read`] | – | by address | by address | by epoch, by key | by address | by address | by forwards |
 //! | [`Placement::pick`] | – | log tail | group, cold file | by valid rate | large logs; tags | key range | by age |
-//! | concurrent jobs | – | – | – | – | logs; one rewrite | – | – |
+//! | concurrent jobs | – | – | – | – | logs; one rewrite | – | files |
 //! | values are moved by | – | index | the group; index | one edit | index; a rewrite | a rewrite | one edit |
 
 mod gc;
@@ -25,7 +25,7 @@ pub use bifold_contract::rewrite::{Kept, RewriteJob, Rewriter};
 use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit};
 
 pub use self::{
-    gc::{Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables},
+    gc::{Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables},
     pressure::SpacePressure,
 };
 use crate::parts::value_files::ValueFiles;
@@ -101,6 +101,12 @@ pub trait Placement: Send + Sync {
         source: IoSource,
     ) -> Result<Option<Value>> {
         files.read(key, pointer, source)
+    }
+
+    /// The next place of the value at `pointer`, whose file was deleted, if the placement leads readers on. `None`:
+    /// [`Placement::read`] knows more, or nothing does.
+    fn follow(&self, _pointer: Pointer) -> Option<Pointer> {
+        None
     }
 
     /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.

@@ -107,8 +107,12 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         source: IoSource,
         see: &mut dyn FnMut(&[u8]),
     ) -> Result<bool> {
-        if self.reads_by_address && self.files.show(key, pointer, source, see)? {
-            return Ok(true);
+        let mut at = self.reads_by_address.then_some(pointer);
+        while let Some(place) = at {
+            if self.files.show(key, place, source, see)? {
+                return Ok(true);
+            }
+            at = self.placement.follow(place);
         }
         Ok(self.read(key, seqno, pointer, source)?.map(|value| see(&value)).is_some())
     }

@@ -28,7 +28,7 @@ use std::{
 use bifold_contract::{Pointer, Result, SeqNo, ValueEdit, planted};
 use bifold_format::pointer;
 use bifold_values::placement::{
-    Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, RewrittenTables, SpacePressure,
+    Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables, SpacePressure,
 };
 
 use crate::{
@@ -67,6 +67,11 @@ impl IndexView for Verbs<'_> {
         self.lookups.set(self.lookups.get() + 1);
         let current = self.engine.current_pointer(self.tree, key);
         note_unreadable(self.tree, current)
+    }
+
+    fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
+        self.lookups.set(self.lookups.get() + 1);
+        note_unreadable(self.tree, self.engine.newest_above(self.tree, key))
     }
 }
 

@@ -334,12 +334,12 @@ impl Engine {
 
 /// A lookup in the tables of `view`.
 #[inline]
-fn lookup_of<'a>(view: &'a View, key: &'a [u8], snapshot: SeqNo, covered_by: SeqNo) -> Lookup<'a> {
+pub(super) fn lookup_of<'a>(view: &'a View, key: &'a [u8], snapshot: SeqNo, covered_by: SeqNo) -> Lookup<'a> {
     Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: view.version.locator() }
 }
 
 /// # Errors
 /// Corruption.
-fn decode_pointer(tree: &Tree, encoded: &[u8]) -> Result<Pointer> {
+pub(super) fn decode_pointer(tree: &Tree, encoded: &[u8]) -> Result<Pointer> {
     pointer::decode(encoded).map_err(|damage| damage.of(format!("keyspace {}", tree.name)))
 }

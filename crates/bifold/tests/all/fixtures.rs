@@ -7,6 +7,7 @@
 mod diffkv;
 mod novkv;
 mod separated_values;
+mod streams;
 mod unikv;
 
 use std::{
@@ -42,7 +43,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 6] = [
+const FIXTURES: [Fixture; 7] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -90,6 +91,14 @@ const FIXTURES: [Fixture; 6] = [
         files_min: [(".tbl", 10), (".log", 1), (".val", 5)],
         keyspaces: unikv::keyspaces,
         history: unikv::history,
+    },
+    Fixture {
+        name: "v1-streams",
+        versions: [1, 1, 1, 1],
+        fingerprint: 0x56a5_acdc_02fc_06f4,
+        files_min: [(".tbl", 3), (".log", 1), (".val", 10)],
+        keyspaces: streams::keyspaces,
+        history: streams::history,
     },
 ];
 

@@ -129,6 +129,38 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn what_is_not_above_the_last_run_that_may_have_the_key_is_in_that_run(
+        pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),
+        level0_runs in 1usize..4,
+    ) {
+        let disk = Disk::new();
+        let version = version(&disk, &pieces, level0_runs);
+        let ops: Vec<_> = pieces.concat();
+        for key in 0u8..13 {
+            let (key_hash, snapshot) = (key_hash(&[key]), ops.len() as u64);
+            let lookup = Lookup { key: &[key], key_hash, snapshot, covered_by: 0, locator: &NewestFirst };
+            let newest = expected(&ops, key, snapshot);
+            match version.get_above_last(&lookup, &LookupCounters::default()).unwrap() {
+                Above::Found(found) => prop_assert_eq!(Some((found.seqno, found.kind)), newest),
+                Above::Deleted => prop_assert_eq!(newest, None),
+                Above::Nothing => {
+                    let last = version.levels()[1..].iter().flatten().filter(|run| run.find(&[key]).is_some()).last();
+                    // Runs have the numbers of their pieces.
+                    let piece = last.map(|run| run.id() as usize);
+                    let before: u64 = pieces[..piece.unwrap_or(0)].iter().map(|piece| piece.len() as u64).sum();
+                    let up_to = before + piece.map_or(0, |piece| pieces[piece].len() as u64);
+                    let is_there = |(seqno, _)| seqno > before && seqno <= up_to;
+                    prop_assert!(newest.is_none_or(is_there), "key {}: {:?}", key, newest);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]

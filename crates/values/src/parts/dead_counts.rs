@@ -22,9 +22,14 @@ impl DeadCounts {
 
     /// Counts so many bytes of a file, as one record.
     pub fn add_bytes(&mut self, file: FileId, record_bytes: u64) {
+        self.add_all(file, record_bytes, 1);
+    }
+
+    /// Counts so many bytes and records of a file.
+    pub fn add_all(&mut self, file: FileId, of_records: u64, records: u64) {
         let (bytes, entries) = self.files.entry(file).or_default();
-        *bytes += record_bytes;
-        *entries += 1;
+        *bytes += of_records;
+        *entries += records;
     }
 
     /// Counts the value of a dropped entry, if it is separated. Returns the length of its record.

@@ -10,8 +10,9 @@
 //! bytes in memory and on disk. A value that has moved twice is found through two tables.
 //!
 //! **What is exact.** A row is used up when the version it is for leaves the index or is written with a newer pointer.
-//! Both happen by an edit of the manifest, and so does the installation of a unit. So what a row is used up by is
-//! decided when the edit is recorded, under the manifest lock, and not when the rewrite meets the pointer.
+//! Both happen by an edit of the manifest, and so does the installation of a unit. Rows are counted as used when that
+//! edit is recorded, under the manifest lock. Which rows a newer pointer uses up is known when it is written: they lead
+//! from the old one to it. Which a dropped version uses up is decided when the edit is recorded.
 
 use std::{
     collections::BTreeMap,
@@ -27,27 +28,83 @@ use bifold_format::{
 
 use super::{budget::Taken, hash_map::HashMap, scan::Scan, sync::LockExt, value_files::ValueFile};
 
-/// Where the values of one file have moved, by one GC run.
+/// Where the values of one file have moved, by one GC run. In one line of a cache is what leads to a row.
 #[derive(Debug)]
-pub struct Table {
+struct Table {
     /// The forwarding file.
     unit: FileId,
-    forwards: forward::Forwards,
+    /// The first and the last offset of its rows.
+    span: (u32, u32),
+    rows: Box<[Row]>,
+    outputs: Box<[FileId]>,
 }
 
 impl Table {
+    fn of(unit: FileId, forwards: forward::Forwards) -> Self {
+        let forward::Forwards { outputs, rows } = forwards;
+        let end = |row: Option<&Row>| row.map_or(0, |row| row.from);
+        Self { unit, span: (end(rows.first()), end(rows.last())), rows: rows.into(), outputs: outputs.into() }
+    }
+
     fn next(&self, at: Pointer) -> Option<Pointer> {
-        let from = u32::try_from(at.offset).ok()?;
-        let rows = &self.forwards.rows;
-        let Row { to, output, .. } = rows[rows.binary_search_by_key(&from, |row| row.from).ok()?];
-        Some(Pointer { file: self.forwards.outputs[usize::from(output)], offset: to.into(), ..at })
+        let Row { to, output, .. } = self.find(u32::try_from(at.offset).ok()?)?;
+        Some(Pointer { file: self.outputs[usize::from(output)], offset: to.into(), ..at })
+    }
+
+    /// The row of an offset. Rows are spread over their file about evenly, so it is looked for where it is expected
+    /// first.
+    fn find(&self, from: u32) -> Option<Row> {
+        let (rows, (first, last)) = (&self.rows, self.span);
+        if rows.is_empty() || !(first..=last).contains(&from) {
+            return None;
+        }
+        let expected = u64::from(from - first) * (rows.len() as u64 - 1) / u64::from(last - first).max(1);
+        let (low, high) = ((expected as usize).saturating_sub(NEAR_ROWS), expected as usize + NEAR_ROWS);
+        let (low, high) = match (rows.get(low), rows.get(high)) {
+            (Some(row), _) if from < row.from => (0, low),
+            (_, Some(row)) if from > row.from => (high, rows.len()),
+            _ => (low, rows.len().min(high + 1)),
+        };
+        let near = &rows[low..high];
+        near.binary_search_by_key(&from, |row| row.from).ok().map(|at| near[at])
     }
 
     fn memory_bytes(&self) -> u64 {
-        (self.forwards.rows.capacity() * size_of::<Row>() + self.forwards.outputs.capacity() * size_of::<FileId>())
-            as u64
+        (size_of_val(&*self.rows) + size_of_val(&*self.outputs)) as u64
     }
 }
+
+/// The tables of one file. Only a crash leads to more than one.
+#[derive(Clone, Debug)]
+struct Moved {
+    table: Arc<Table>,
+    more: Vec<Arc<Table>>,
+}
+
+impl Moved {
+    fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        std::iter::once(&self.table).chain(&self.more)
+    }
+}
+
+/// Tables by the file whose values have moved.
+type Tables = HashMap<FileId, Moved>;
+
+fn next(tables: &Tables, pointer: Pointer) -> Option<(Pointer, FileId)> {
+    let next = |table: &Arc<Table>| table.next(pointer).map(|next| (next, table.unit));
+    tables.get(&pointer.file)?.tables().find_map(next)
+}
+
+fn follow(tables: &Tables, mut pointer: Pointer, mut used: impl FnMut(FileId)) -> Pointer {
+    while let Some((there, unit)) = next(tables, pointer) {
+        used(unit);
+        pointer = there;
+    }
+    pointer
+}
+
+/// Rows on each side of where one is expected: two lines of a cache.
+const NEAR_ROWS: usize = 10;
 
 /// What one GC run has moved.
 #[derive(Debug)]
@@ -61,7 +118,7 @@ struct Unit {
 /// All units of a keyspace.
 #[derive(Debug, Default)]
 pub struct Forwarding {
-    tables: ArcSwap<HashMap<FileId, Vec<Arc<Table>>>>,
+    tables: ArcSwap<Tables>,
     units: Mutex<BTreeMap<FileId, Unit>>,
 }
 
@@ -95,11 +152,14 @@ impl Forwarding {
         let mut tables = HashMap::clone(&self.tables.load());
         let (mut rows, mut bytes, mut sources) = (0, 0, Vec::new());
         for (source, forwards) in of_sources {
-            let table = Arc::new(Table { unit: file.id, forwards });
-            rows += table.forwards.rows.len() as u64;
+            let table = Arc::new(Table::of(file.id, forwards));
+            rows += table.rows.len() as u64;
             bytes += table.memory_bytes();
             sources.push(source);
-            tables.entry(source).or_default().push(table);
+            match tables.get_mut(&source) {
+                Some(moved) => moved.more.push(table),
+                None => drop(tables.insert(source, Moved { table, more: Vec::new() })),
+            }
         }
         self.tables.store(Arc::new(tables));
         units.insert(file.id, Unit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
@@ -111,11 +171,10 @@ impl Forwarding {
         let Some(Unit { sources, .. }) = units.remove(&unit) else { return };
         let mut tables = HashMap::clone(&self.tables.load());
         for source in sources {
-            if let Some(of_source) = tables.get_mut(&source) {
-                of_source.retain(|table| table.unit != unit);
-                if of_source.is_empty() {
-                    tables.remove(&source);
-                }
+            let Some(moved) = tables.remove(&source) else { continue };
+            let mut left = moved.tables().filter(|table| table.unit != unit).map(Arc::clone);
+            if let Some(table) = left.next() {
+                tables.insert(source, Moved { table, more: left.collect() });
             }
         }
         self.tables.store(Arc::new(tables));
@@ -130,17 +189,26 @@ impl Forwarding {
     /// Where the value at `pointer` has moved by one GC run, and that run's unit.
     #[must_use]
     pub fn next(&self, pointer: Pointer) -> Option<(Pointer, FileId)> {
-        let tables = self.tables.load();
-        tables.get(&pointer.file)?.iter().find_map(|table| table.next(pointer).map(|next| (next, table.unit)))
+        next(&self.tables.load(), pointer)
     }
 
     /// Where the value at `pointer` is now.
     #[must_use]
-    pub fn resolve(&self, mut pointer: Pointer) -> Pointer {
-        while let Some((next, _)) = self.next(pointer) {
-            pointer = next;
-        }
-        pointer
+    pub fn resolve(&self, pointer: Pointer) -> Pointer {
+        self.follow(pointer, |_| {})
+    }
+
+    /// The same. Calls `used` with the unit of each row on the way.
+    #[must_use]
+    pub fn follow(&self, pointer: Pointer, used: impl FnMut(FileId)) -> Pointer {
+        follow(&self.tables.load(), pointer, used)
+    }
+
+    /// Where the values at these pointers are now, all at one moment.
+    #[must_use]
+    pub fn follow_all(&self, pointers: &[Pointer], mut used: impl FnMut(FileId)) -> Vec<Pointer> {
+        let tables = self.tables.load();
+        pointers.iter().map(|&at| follow(&tables, at, &mut used)).collect()
     }
 
     /// The units without a row that anything in the index needs, once these counts of used rows are added, each with
@@ -168,10 +236,17 @@ impl Forwarding {
         self.tables.load().keys().copied().collect()
     }
 
+    /// Whether values of any of these files have moved.
+    #[must_use]
+    pub fn has_sources(&self, files: impl IntoIterator<Item = FileId>) -> bool {
+        let tables = self.tables.load();
+        files.into_iter().any(|file| tables.contains_key(&file))
+    }
+
     /// Memory of all tables.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.tables.load().values().flatten().map(|table| table.memory_bytes()).sum()
+        self.tables.load().values().flat_map(Moved::tables).map(|table| table.memory_bytes()).sum()
     }
 }
 
@@ -225,6 +300,22 @@ mod tests {
         assert_eq!(forwarding.resolve(at(70, 16)), at(70, 900));
         forwarding.remove(second.id);
         assert!(forwarding.is_empty() && budget.used_bytes() == 0);
+    }
+
+    #[test]
+    fn each_row_is_found_however_unevenly_they_are_spread() {
+        let spreads: [fn(u32) -> u32; 4] =
+            [|n| 7 + n, |n| 1000 * n, |n| n * n, |n| if n < 900 { n } else { 1 << 20 | n }];
+        for spread in spreads {
+            for count in [0, 1, 2, 21, 1000] {
+                let rows: Vec<Row> = (0..count).map(|n| Row { from: 2 * spread(n), to: n, output: 0 }).collect();
+                let table = Table::of(9, Forwards { outputs: vec![70], rows: rows.clone() });
+                for row in &rows {
+                    assert_eq!(table.find(row.from), Some(*row), "of {count}");
+                    assert_eq!(table.find(row.from + 1), None, "of {count}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -82,6 +82,26 @@ pub trait IndexView {
     /// # Errors
     /// Those of a read.
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>>;
+
+    /// The newest version of `key` above the last run of the index that may have it. It is for versions that are known
+    /// to be in the index: if nothing is above, it is the newest, and the last run need not be asked. Counted, too.
+    ///
+    /// # Errors
+    /// Those of a read.
+    fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
+        Ok(self.look_up(key)?.map_or(NewestAbove::Other, NewestAbove::Separated))
+    }
+}
+
+/// The newest version of a key above the last run of the index that may have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewestAbove {
+    /// Its value is separated and at this address.
+    Separated(Pointer),
+    /// Its value is not separated, or it is a deletion.
+    Other,
+    /// There is none.
+    Nothing,
 }
 
 /// What the engine does for a GC job.

@@ -17,8 +17,9 @@
 //! | GC writes nothing to the index | NovKV §III-C; by forwarding files: ours |
 //!
 //! **Liveness.** A version that leaves the index is known exactly (`dead.rs`). What is overwritten and not merged yet
-//! is estimated for each file, from a sample of the commits: that is enough to choose files. GC asks the index only
-//! about records of the chosen files that are not known to be dead.
+//! is estimated for each file, from a sample of the commits: that is enough to choose files. GC asks only about records
+//! of the chosen files that have not left the index, and only what is above the last run: whatever is not overwritten
+//! there is live.
 //!
 //! **Space.** Forwarding files count as garbage until all their rows are used.
 
@@ -29,15 +30,18 @@ mod moving;
 #[cfg(test)]
 mod tests;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit,
+    Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
 };
-use bifold_format::pointer;
+use bifold_format::{forward::ROW_BYTES, pointer};
 
 use self::{clock::Clock, dead::Dead, heads::Heads, moving::Move};
 use super::{Settings, ValueOptions};
@@ -45,11 +49,12 @@ use crate::{
     parts::{
         dead_counts::DeadCounts,
         forwarding::Forwarding,
-        value_files::{FORWARDS, ValueFile, ValueFiles},
+        hash_map::HashMap,
+        value_files::{COLLECTED, FORWARDS, ValueFile, ValueFiles},
     },
     placement::{
-        Explained, GcClaim, GcContext, GcJob, GcOutcome, Kept, Placement, Profile, RewriteJob, RewrittenTables,
-        SpacePressure, ValueSpace, WriteOp,
+        Explained, GcClaim, GcContext, GcJob, GcOutcome, Kept, NewestAbove, Placement, Profile, RewriteJob,
+        RewrittenTables, SpacePressure, ValueSpace, WriteOp,
     },
 };
 
@@ -104,14 +109,14 @@ impl Streams {
     /// # Errors
     /// I/O errors and corruption.
     pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Self> {
-        let (forwarding, dead) = (Forwarding::default(), Dead::default());
+        let (forwarding, dead) = (Forwarding::default(), Dead::of(files));
         let is_unit = |file: &&Arc<ValueFile>| file.description.class == FORWARDS && file.is_recorded();
         for unit in files.in_use().iter().filter(is_unit) {
             forwarding.adopt(unit, |bytes| files.filters().take_anyway(bytes))?;
         }
         // Their sources may still exist: what had overwritten the rest of them was not durable.
         for source in forwarding.sources().into_iter().filter_map(|source| files.get(source)) {
-            dead.overwrote(&source, source.len());
+            dead.overwrote(source.id, 0, source.len());
         }
         let clock = Clock::of(files);
         let (options, files) = (options.clone(), Arc::clone(files));
@@ -119,14 +124,18 @@ impl Streams {
         Ok(Self { heads: Heads::new(Arc::clone(&shared.files), &shared.options), shared })
     }
 
-    /// The files that GC may pick, oldest first.
+    /// The files that GC may pick, oldest first. Nothing leads to what a run has written before its edit is installed.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
         let shared = &self.shared;
         // The files are listed first: one that a commit begins after that is not among them.
         let mut files = shared.files.in_use();
         let (open, left_out) = (self.heads.open(), shared.files.left_out_files());
         files.retain(|file| {
-            file.description.class != FORWARDS && !open.contains(&file.id) && !left_out.contains(&file.id)
+            let is_installed = file.description.class != COLLECTED || file.is_recorded();
+            is_installed
+                && file.description.class != FORWARDS
+                && !open.contains(&file.id)
+                && !left_out.contains(&file.id)
         });
         files
     }
@@ -134,8 +143,9 @@ impl Streams {
     /// These files with their scores, best first.
     fn ranked(&self, files: Vec<Arc<ValueFile>>) -> Vec<Ranked> {
         let ages = self.shared.clock.ages(files.iter().map(|file| file.id));
+        let look = self.shared.dead.look();
         let rank = |(file, age): (Arc<ValueFile>, u64)| {
-            let dead = self.shared.dead.bytes(&file);
+            let dead = look.bytes(&file);
             let live = (file.len() - file.start() - dead).max(1);
             Ranked { score: dead as f64 / live as f64 * age.max(1) as f64, file, dead, age }
         };
@@ -144,16 +154,17 @@ impl Streams {
         ranked
     }
 
-    /// The files that a GC run takes next.
-    fn next(&self, pressure: &SpacePressure) -> Vec<Ranked> {
+    /// The files that a GC run takes next while others have `taken` files.
+    fn next(&self, pressure: &SpacePressure, taken: &[FileId]) -> Vec<Ranked> {
         let mut ranked = self.ranked(self.sealed());
+        let freeing: u64 = ranked.extract_if(.., |unit| taken.contains(&unit.file.id)).map(|unit| unit.dead).sum();
         if let Some(before) = pressure.all_before {
             ranked.retain(|unit| unit.file.id < before);
             ranked.truncate(SOURCES_MAX);
             return ranked;
         }
         let space = self.shared.space();
-        if pressure.excess(&space) == 0 || pressure.is_pinned(&space) {
+        if pressure.excess(&space) <= freeing || pressure.is_pinned(&space) {
             return Vec::new();
         }
         let enough = FREED_FILES * file_bytes(&self.shared.options.now(), &self.shared.files);
@@ -189,25 +200,41 @@ impl Shared {
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, drained_bytes) = self.files.sizes();
         let left_out_bytes = self.files.left_out_bytes();
+        let in_use = self.files.in_use();
+        let look = self.dead.look();
         let live = |file: &Arc<ValueFile>| match file.description.class {
             FORWARDS => 0,
-            _ => file.len() - self.dead.bytes(file),
+            _ => file.len() - look.bytes(file),
         };
-        let live_bytes = self.files.in_use().iter().map(live).sum::<u64>().max(left_out_bytes);
+        let live_bytes = in_use.iter().map(live).sum::<u64>().max(left_out_bytes);
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
-    /// Whether the newest version of `key` is the one whose record stands at `place`.
+    /// Whether the version whose record stands at `place` is in the index and no newer one is above it. It must not be
+    /// among those that are known to have left the index.
     fn is_current(&self, key: &[u8], place: Pointer, gc: &dyn GcContext) -> Result<bool> {
-        Ok(gc.look_up(key)?.is_some_and(|known| self.forwarding.resolve(known) == place))
+        let leads_here = |known: Pointer| known == place || self.forwarding.resolve(known) == place;
+        Ok(match gc.look_above(key)? {
+            NewestAbove::Separated(known) => leads_here(known),
+            NewestAbove::Other => false,
+            NewestAbove::Nothing if self.dead.knows_all(place.file) || planted!("forget_who_left_before") => true,
+            NewestAbove::Nothing => gc.look_up(key)?.is_some_and(leads_here),
+        })
     }
 
-    /// The version whose record stands at `place` leaves the index with the edit that counts this garbage.
-    fn count_dead(&self, place: Pointer, garbage: &mut DeadCounts) {
-        if let (Some(file), Ok(offset)) = (self.files.get(place.file), u32::try_from(place.offset)) {
-            self.dead.left_index(&file, offset);
-            garbage.add(place);
+    /// The versions whose records stand at these places leave the index with the edit that counts this garbage. A file
+    /// may be gone: GC had found what overwrote them.
+    fn count_dead(&self, places: &[Pointer], garbage: &mut DeadCounts) {
+        let mut offsets: HashMap<FileId, Option<Vec<u32>>> = HashMap::default();
+        for &place in places {
+            let of_file = offsets.entry(place.file);
+            let of_file = of_file.or_insert_with(|| self.files.get(place.file).map(|_| Vec::new()));
+            if let (Some(of_file), Ok(offset)) = (of_file, u32::try_from(place.offset)) {
+                of_file.push(offset);
+                garbage.add(place);
+            }
         }
+        self.dead.left_index(offsets.into_iter().filter_map(|(file, offsets)| Some((file, offsets?))));
     }
 }
 
@@ -235,19 +262,20 @@ impl Placement for Streams {
     }
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(Renew { shared: Arc::clone(&self.shared), pointers: PointerChanges::default() }))
+        Ok(Box::new(Renew { shared: Arc::clone(&self.shared), dropped: Vec::new(), led_by: BTreeMap::new() }))
     }
 
-    fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
-        if pressure.all_before.is_none() && self.has_many_rows() {
+    fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
+        if pressure.all_before.is_none() && running.is_empty() && self.has_many_rows() {
             let claim = GcClaim { rewrites: true, ..GcClaim::alone(Vec::new()) };
             return Some(Box::new(RenewAll { claim, shared: Arc::clone(&self.shared) }));
         }
-        let next = self.next(pressure);
+        let taken: Vec<FileId> = running.iter().flat_map(|claim| claim.files.iter().copied()).collect();
+        let next = self.next(pressure, &taken);
         if next.is_empty() {
             return None;
         }
-        let claim = GcClaim::alone(next.iter().map(|unit| unit.file.id).collect());
+        let claim = GcClaim::of(next.iter().map(|unit| unit.file.id).collect());
         let live_bytes = next.iter().map(|unit| unit.file.len() - unit.dead).collect();
         Some(Box::new(Move { claim, live_bytes, shared: Arc::clone(&self.shared) }))
     }
@@ -274,6 +302,10 @@ impl Placement for Streams {
         }
     }
 
+    fn follow(&self, pointer: Pointer) -> Option<Pointer> {
+        self.shared.forwarding.next(pointer).map(|(next, _)| next)
+    }
+
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
         if self.shared.forwarding.is_empty() {
             return files.prefetch(pointers);
@@ -282,24 +314,12 @@ impl Placement for Streams {
     }
 
     fn count_pointers(&self, edit: &mut ValueEdit) {
-        let PointerChanges { dropped, replaced } = std::mem::take(&mut edit.pointers);
-        let (forwarding, mut garbage) = (&self.shared.forwarding, DeadCounts::default());
-        let follow = |mut at: Pointer, end: Option<Pointer>, garbage: &mut DeadCounts| {
-            while Some(at) != end
-                && let Some((next, unit)) = forwarding.next(at)
-            {
-                garbage.add_bytes(unit, bifold_format::forward::ROW_BYTES);
-                at = next;
-            }
-            at
-        };
-        for (old, new) in replaced {
-            follow(old, Some(new), &mut garbage);
-        }
-        for old in dropped {
-            let place = follow(old, None, &mut garbage);
-            self.shared.count_dead(place, &mut garbage);
-        }
+        let PointerChanges { dropped, led_by } = std::mem::take(&mut edit.pointers);
+        let mut garbage = DeadCounts::default();
+        led_by.into_iter().for_each(|(unit, rows)| garbage.add_all(unit, rows * ROW_BYTES, rows));
+        let used = |unit| garbage.add_bytes(unit, ROW_BYTES);
+        let places = self.shared.forwarding.follow_all(&dropped, used);
+        self.shared.count_dead(&places, &mut garbage);
         edit.garbage.extend(garbage.into_garbage());
     }
 
@@ -322,8 +342,11 @@ impl Placement for Streams {
 
     fn note_overwritten(&self, bytes: u64, find: &dyn Fn() -> Option<Pointer>) {
         let place = find().map(|known| self.shared.forwarding.resolve(known));
-        if let Some(file) = place.and_then(|place| self.shared.files.get(place.file)) {
-            self.shared.dead.overwrote(&file, bytes);
+        if let Some(place) = place
+            && let Ok(offset) = u32::try_from(place.offset)
+            && self.shared.files.get(place.file).is_some()
+        {
+            self.shared.dead.overwrote(place.file, offset, bytes);
         }
     }
 
@@ -334,7 +357,7 @@ impl Placement for Streams {
 
     fn explain(&self, pressure: &SpacePressure) -> Vec<Explained> {
         let space = self.shared.space();
-        let next: Vec<FileId> = self.next(pressure).iter().map(|unit| unit.file.id).collect();
+        let next: Vec<FileId> = self.next(pressure, &[]).iter().map(|unit| unit.file.id).collect();
         let explain = |unit: Ranked| Explained {
             unit: format!("file {}", unit.file.id),
             files: vec![unit.file.id],
@@ -353,9 +376,14 @@ impl Placement for Streams {
 }
 
 /// A rewrite that writes the addresses of moved values anew and notes what it drops.
+///
+/// The rows that lead to a newer address are counted as they are met: rows never change, and none goes before what it
+/// leads on. Where a dropped version stands is known only when the edit is recorded: GC may move it until then.
 struct Renew {
     shared: Arc<Shared>,
-    pointers: PointerChanges,
+    dropped: Vec<Pointer>,
+    /// Rows met, by forwarding file.
+    led_by: BTreeMap<FileId, u64>,
 }
 
 impl Rewriter for Renew {
@@ -363,9 +391,9 @@ impl Rewriter for Renew {
         if entry.kind == Kind::Pointer
             && let Ok(old) = pointer::decode(entry.payload)
         {
-            let new = self.shared.forwarding.resolve(old);
+            let led_by = &mut self.led_by;
+            let new = self.shared.forwarding.follow(old, |unit| *led_by.entry(unit).or_default() += 1);
             if new != old {
-                self.pointers.replaced.push((old, new));
                 return Ok(Kept::Pointer(new));
             }
         }
@@ -376,13 +404,17 @@ impl Rewriter for Renew {
         if entry.kind == Kind::Pointer
             && let Ok(old) = pointer::decode(entry.payload)
         {
-            self.pointers.dropped.push(old);
+            self.dropped.push(old);
         }
         Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        Ok(ValueEdit { pointers: self.pointers, ..ValueEdit::default() })
+        let Self { mut dropped, led_by, .. } = *self;
+        // They come by key. In the order of their rows most of these are found in the processor's caches.
+        dropped.sort_unstable_by_key(|at| (at.file, at.offset));
+        let pointers = PointerChanges { dropped, led_by: led_by.into_iter().collect() };
+        Ok(ValueEdit { pointers, ..ValueEdit::default() })
     }
 }
 

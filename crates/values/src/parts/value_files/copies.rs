@@ -206,6 +206,26 @@ impl ValueFiles {
         Ok(meta)
     }
 
+    /// As [`ValueFiles::finish_alone`], for several files with one sync.
+    ///
+    /// # Errors
+    /// I/O errors; the files are then deleted.
+    pub fn finish_all_alone(&self, copies: Vec<Copy>) -> Result<Vec<ValueFileMeta>> {
+        let mut metas: Vec<ValueFileMeta> = Vec::new();
+        let mut finish = || {
+            let mut finished = Vec::new();
+            for copy in copies {
+                let (meta, file) = self.finish_unsynced(copy, None)?;
+                metas.push(meta);
+                finished.push(file);
+            }
+            self.sync_finished(&finished)
+        };
+        let outcome = finish();
+        outcome.inspect_err(|_| metas.iter().for_each(|meta| self.remove(meta.id)))?;
+        Ok(metas)
+    }
+
     /// As [`ValueFiles::finish_alone`], but the file becomes durable by [`ValueFiles::sync_finished`], before the caller
     /// names it in an edit. Values sorted by key have an `extent`.
     ///

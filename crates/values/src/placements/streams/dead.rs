@@ -1,6 +1,16 @@
-//! What is known of dead records: exactly, as merges report it, and by an estimate for each file.
+//! What is known of dead records: exactly, as merges report it, and by a sample of what commits overwrite before that.
+//!
+//! ```text
+//! dead bytes of a file = counted by edits + samples that no edit has counted yet × what each stands for
+//! ```
+//!
+//! A sample goes when its record leaves the index. So what is off is off by the few samples that wait, and not by all
+//! that were ever taken.
 
-use std::sync::Mutex;
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard},
+};
 
 use bifold_contract::FileId;
 
@@ -11,9 +21,11 @@ use crate::parts::{
 };
 
 /// Dead records of the files of one keyspace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Dead {
     of: Mutex<HashMap<FileId, OfFile>>,
+    /// Files from this number on were begun after the database was opened.
+    first_begun: FileId,
 }
 
 /// Dead records of one file.
@@ -21,33 +33,54 @@ pub struct Dead {
 struct OfFile {
     /// Where versions stand that have left the index since the database was opened.
     offsets: Vec<u32>,
-    /// Estimated bytes that commits have overwritten since then, whether or not a merge has found them yet.
-    overwritten: u64,
-    /// Bytes that were known to be dead before.
-    before: u64,
+    /// Sampled records that commits have overwritten and that have not left the index: the bytes that each stands for.
+    waiting: BTreeMap<u32, u64>,
+}
+
+impl OfFile {
+    fn memory_bytes(&self) -> usize {
+        let sample = 2 * size_of::<(u32, u64)>();
+        size_of::<(FileId, Self)>() + self.offsets.capacity() * size_of::<u32>() + self.waiting.len() * sample
+    }
 }
 
 impl Dead {
-    /// The version at `offset` of a file has left the index.
-    pub fn left_index(&self, file: &ValueFile, offset: u32) {
-        self.change(file, |of| of.offsets.push(offset));
-    }
-
-    /// Commits have overwritten about so many bytes of a file.
-    pub fn overwrote(&self, file: &ValueFile, bytes: u64) {
-        self.change(file, |of| of.overwritten += bytes);
-    }
-
-    fn change(&self, file: &ValueFile, act: impl FnOnce(&mut OfFile)) {
-        let mut of = self.of.hold();
-        act(of.entry(file.id).or_insert_with(|| OfFile { before: file.dead(), ..OfFile::default() }));
-    }
-
-    /// Dead bytes of a file: known or, if that is more, estimated.
+    /// Nothing is known of these files but how much of each is dead.
     #[must_use]
-    pub fn bytes(&self, file: &ValueFile) -> u64 {
-        let estimated = self.of.hold().get(&file.id).map_or(0, |of| of.before + of.overwritten);
-        file.dead().max(estimated).min(file.len().saturating_sub(file.start()))
+    pub fn of(files: &ValueFiles) -> Self {
+        let first_begun = files.all().iter().map(|file| file.id + 1).max().unwrap_or(0);
+        Self { of: Mutex::default(), first_begun }
+    }
+
+    /// These versions have left the index: where each stood.
+    pub fn left_index(&self, offsets: impl Iterator<Item = (FileId, Vec<u32>)>) {
+        let mut all = self.of.hold();
+        for (file, offsets) in offsets {
+            let of = all.entry(file).or_default();
+            if !of.waiting.is_empty() {
+                for offset in &offsets {
+                    let _sampled = of.waiting.remove(offset);
+                }
+            }
+            of.offsets.extend(offsets);
+        }
+    }
+
+    /// Commits have overwritten about so many bytes of a file, among them the record at `offset`.
+    pub fn overwrote(&self, file: FileId, offset: u32, bytes: u64) {
+        let _only_once = self.of.hold().entry(file).or_default().waiting.insert(offset, bytes);
+    }
+
+    /// Whether all versions of a file that have left the index are among its [`Dead::offsets`].
+    #[must_use]
+    pub fn knows_all(&self, file: FileId) -> bool {
+        file >= self.first_begun
+    }
+
+    /// To ask for several files.
+    #[must_use]
+    pub fn look(&self) -> Look<'_> {
+        Look(self.of.hold())
     }
 
     /// The versions of a file that have left the index, ascending.
@@ -66,7 +99,47 @@ impl Dead {
     /// Memory that it takes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        let of = self.of.hold();
-        of.values().map(|of| (of.offsets.capacity() * size_of::<u32>() + size_of::<(FileId, OfFile)>()) as u64).sum()
+        self.of.hold().values().map(|of| of.memory_bytes() as u64).sum()
+    }
+}
+
+/// What is known now.
+#[derive(Debug)]
+pub struct Look<'a>(MutexGuard<'a, HashMap<FileId, OfFile>>);
+
+impl Look<'_> {
+    /// Dead bytes of a file: those that edits have counted, and an estimate of the others.
+    #[must_use]
+    pub fn bytes(&self, file: &ValueFile) -> u64 {
+        let waiting =
+            self.0.get(&file.id).map_or(0, |of| of.waiting.values().fold(0, |a: u64, b| a.saturating_add(*b)));
+        file.dead().saturating_add(waiting).min(file.len().saturating_sub(file.start()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_io::memory::MemoryFs;
+
+    use super::*;
+    use crate::parts::value_files::scratch::value_files;
+
+    #[test]
+    fn a_sample_counts_until_an_edit_counts_what_it_stands_for() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let old = files.begin(0).unwrap();
+        let dead = Dead::of(&files);
+        let file = files.begin(0).unwrap();
+        assert!(!dead.knows_all(old.id) && dead.knows_all(file.id));
+        files.append(&file, &[0; 3000]).unwrap();
+        dead.overwrote(file.id, 40, 1000);
+        dead.overwrote(file.id, 70, 500);
+        assert_eq!(dead.look().bytes(&file), 1500);
+        file.add_dead(30);
+        dead.left_index([(file.id, vec![70, 10])].into_iter());
+        assert_eq!(dead.look().bytes(&file), 1030);
+        assert_eq!(dead.offsets(file.id), [10, 70]);
+        dead.overwrote(file.id, 2000, 1 << 40);
+        assert_eq!(dead.look().bytes(&file), 3000, "never more than it has");
     }
 }

@@ -1,8 +1,8 @@
 //! GC: what is live in a few files goes to new ones by age, and a forwarding file says where.
 //!
 //! ```text
-//! sources ─▶ each value: left the index? moved before? does the index lead here? ─▶ copy, by age ─▶ synced
-//!                                                                      └─▶ rows ─▶ forwarding file, synced
+//! sources ─▶ each value: left the index? moved before? overwritten above the last run? ─▶ copy, by age ─┬─▶ one sync
+//!                                                                └─▶ rows ─▶ forwarding file ───────────┘
 //! one edit: adds the copies and the forwarding file, counts rows of versions that left the index meanwhile
 //!           └─ the sources are drained: deleted when no snapshot is older, and what overwrote their values is durable
 //! ```
@@ -136,12 +136,15 @@ impl<'a> Copying<'a> {
     fn copy_file(&mut self, source: &ValueFile, gc: &dyn GcContext) -> Result<()> {
         let shared = self.shared;
         let dead = shared.dead.offsets(source.id);
+        // After a crash only: see `open`.
+        let has_moved = shared.forwarding.has_sources([source.id]);
         let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc).within(shared.files.buffers());
         let mut moved: Vec<(u32, Pointer)> = Vec::new();
         while let Some((record, len)) = scan.sound()? {
             let Ok(offset) = u32::try_from(record.offset) else { continue };
             let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
-            let is_known_dead = dead.binary_search(&offset).is_ok() || shared.forwarding.next(from).is_some();
+            let is_known_dead =
+                dead.binary_search(&offset).is_ok() || (has_moved && shared.forwarding.next(from).is_some());
             if record.kind != ValueKind::Value || is_known_dead || !shared.is_current(record.key, from, gc)? {
                 continue;
             }
@@ -178,21 +181,18 @@ impl<'a> Copying<'a> {
 
     /// Makes the copies durable, and the forwarding file.
     fn finish(self, tables: &[Table]) -> Result<Written<'a>> {
-        let files = &self.shared.files;
-        let mut written = Written { shared: self.shared, added: Vec::new(), unit: None };
-        for output in self.outputs {
-            written.added.push(files.finish_alone(output)?);
-        }
+        let (files, mut outputs) = (&self.shared.files, self.outputs);
         if !tables.is_empty() {
             let mut file = files.begin_copy(FORWARDS, 0)?;
             for Table { source, forwards, .. } in tables {
                 file.append_with(|out, place| forward::encode(out, place, *source, forwards))?;
             }
-            let meta = files.finish_alone(file)?;
-            written.unit = files.get(meta.id);
-            written.added.push(meta);
+            outputs.push(file);
         }
-        Ok(written)
+        let added = files.finish_all_alone(outputs)?;
+        added.iter().for_each(|meta| self.shared.clock.sealed(meta.id));
+        let unit = added.last().and_then(|unit| files.get(unit.id));
+        Ok(Written { shared: self.shared, added, unit })
     }
 }
 
@@ -223,11 +223,11 @@ impl Written<'_> {
             for table in &*tables.borrow() {
                 // No later edit says that these versions leave the index.
                 let gone = shared.dead.offsets(table.source);
-                for copy in table.copies_of(if planted!("forget_left_meanwhile") { &[] } else { &gone }) {
-                    left += 1;
-                    garbage.add_bytes(unit.id, ROW_BYTES);
-                    shared.count_dead(copy, &mut garbage);
-                }
+                let gone = if planted!("forget_left_meanwhile") { &[] } else { &gone[..] };
+                let copies: Vec<Pointer> = table.copies_of(gone).collect();
+                left += copies.len();
+                copies.iter().for_each(|_| garbage.add_bytes(unit.id, ROW_BYTES));
+                shared.count_dead(&copies, &mut garbage);
             }
             if left == rows {
                 tables.borrow_mut().clear();
