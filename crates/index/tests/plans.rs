@@ -19,7 +19,7 @@ use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
 use bifold_contract::{Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Run, TableMeta};
 use bifold_index::compaction::{
-    by_partition::Shape,
+    by_partition::TreeShape,
     leveled::{Leveled, LeveledOptions},
     tiered::{Tiered, TieredOptions},
     two_layer::{TwoLayer, TwoLayerOptions},
@@ -125,7 +125,7 @@ impl Bed {
 
     fn choose(&self, times: u32) -> Option<String> {
         let policy = self.policy.as_deref()?;
-        let shape = Shape::new(self.levels.clone(), policy);
+        let shape = TreeShape::new(self.levels.clone(), policy);
         let mut busy = self.busy.clone();
         let mut answer = format!("-> debt {:.2}\n", shape.debt());
         for _ in 0..times {

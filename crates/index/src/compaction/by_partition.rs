@@ -10,7 +10,7 @@ use super::shape;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Shape {
+pub struct TreeShape {
     /// The whole tree.
     pub levels: Levels,
     /// Its partitions, in key order.
@@ -19,7 +19,7 @@ pub struct Shape {
     debts: Vec<(f64, usize)>,
 }
 
-impl Shape {
+impl TreeShape {
     /// The shape of a tree with partitions that `policy` compacts.
     #[must_use]
     pub fn new(levels: Levels, policy: &dyn CompactionPolicy) -> Self {

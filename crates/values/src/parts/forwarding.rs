@@ -29,13 +29,13 @@ use super::{budget::Taken, hash_map::HashMap, scan::Scan, sync::LockExt, value_f
 
 /// Where the values of one file have moved, by one GC run.
 #[derive(Debug)]
-pub struct Table {
+pub struct ForwardingTable {
     /// The forwarding file.
     unit: FileId,
     forwards: forward::Forwards,
 }
 
-impl Table {
+impl ForwardingTable {
     fn next(&self, at: Pointer) -> Option<Pointer> {
         let from = u32::try_from(at.offset).ok()?;
         let rows = &self.forwards.rows;
@@ -51,7 +51,7 @@ impl Table {
 
 /// What one GC run has moved.
 #[derive(Debug)]
-struct Unit {
+struct ForwardingUnit {
     file: Arc<ValueFile>,
     sources: Vec<FileId>,
     rows: u64,
@@ -61,8 +61,8 @@ struct Unit {
 /// All units of a keyspace.
 #[derive(Debug, Default)]
 pub struct Forwarding {
-    tables: ArcSwap<HashMap<FileId, Vec<Arc<Table>>>>,
-    units: Mutex<BTreeMap<FileId, Unit>>,
+    tables: ArcSwap<HashMap<FileId, Vec<Arc<ForwardingTable>>>>,
+    units: Mutex<BTreeMap<FileId, ForwardingUnit>>,
 }
 
 impl Forwarding {
@@ -95,20 +95,20 @@ impl Forwarding {
         let mut tables = HashMap::clone(&self.tables.load());
         let (mut rows, mut bytes, mut sources) = (0, 0, Vec::new());
         for (source, forwards) in of_sources {
-            let table = Arc::new(Table { unit: file.id, forwards });
+            let table = Arc::new(ForwardingTable { unit: file.id, forwards });
             rows += table.forwards.rows.len() as u64;
             bytes += table.memory_bytes();
             sources.push(source);
             tables.entry(source).or_default().push(table);
         }
         self.tables.store(Arc::new(tables));
-        units.insert(file.id, Unit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
+        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
     }
 
     /// A unit was removed from the manifest: nothing in the index leads to it.
     pub fn remove(&self, unit: FileId) {
         let mut units = self.units.hold();
-        let Some(Unit { sources, .. }) = units.remove(&unit) else { return };
+        let Some(ForwardingUnit { sources, .. }) = units.remove(&unit) else { return };
         let mut tables = HashMap::clone(&self.tables.load());
         for source in sources {
             if let Some(of_source) = tables.get_mut(&source) {
