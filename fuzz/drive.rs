@@ -132,7 +132,7 @@ pub fn sorted_properties(body: &[u8]) {
 pub fn sorted_index(body: &[u8]) {
     let mut record = Vec::new();
     value::encode(&mut record, PLACE, ValueKind::Index, 0, &[], Stored::plain(body));
-    let Ok(index) = sorted::Index::new(record.into(), PLACE.0, PLACE.1) else { return };
+    let Ok(index) = sorted::SortedIndex::new(record.into(), PLACE.0, PLACE.1) else { return };
     let half = &body[body.len() / 2..];
     let pieces = [body, half, &half[..half.len().min(5)], &half[..half.len().min(7)], b"key0005", b"", b"\xff\xff"];
     for (key, seqno) in pieces.iter().flat_map(|piece| [(piece, 0), (piece, 7), (piece, u64::MAX)]) {

@@ -1,7 +1,7 @@
 //! The limits that keep the code readable, counted: files, functions, lines, the seam, and where placements are named.
 //! Clippy has the same limit for functions (`too-many-lines-threshold` in clippy.toml).
 
-use std::{fs, process::Command};
+use std::{collections::BTreeMap, fs, process::Command};
 
 /// Lines of a Rust file.
 const FILE_LINES_MAX: usize = 500;
@@ -67,6 +67,7 @@ pub fn run() -> Result<(), String> {
     count("functions of more than 60 lines", files.iter().flat_map(long_functions).collect(), 0);
     count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect(), WIDE_LINES_LEFT);
     count("placements named elsewhere", files.iter().flat_map(strange_names).collect(), 0);
+    count("types that share their name with another of their crate", same_names(&files), 0);
     for page in &PAGES {
         let text = fs::read_to_string(page.path).map_err(|e| format!("{}: {e}", page.path))?;
         count(&format!("functions that {} names and that are not there", page.path), page.lost(&text, &files), 0);
@@ -150,6 +151,35 @@ fn strange_names(file: &Source) -> Vec<String> {
     let code = code.filter(|(_, line)| !line.trim_start().starts_with("//"));
     let names_one = |line: &str| words(line).any(|word| PLACEMENTS.contains(&word));
     code.filter(|(_, line)| names_one(line)).map(|(at, _)| format!("{}:{at}", file.path)).collect()
+}
+
+/// Types outside of tests that another file of their crate declares, too, public or not.
+fn same_names(files: &[Source]) -> Vec<String> {
+    let mut places: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for file in files {
+        let Some((name, path)) = file.path.strip_prefix("crates/").and_then(|path| path.split_once("/src/")) else {
+            continue;
+        };
+        if path.split('/').any(|part| part == "tests" || part == "tests.rs") {
+            continue;
+        }
+        for (at, line) in file.lines().take_while(|(_, line)| *line != "mod tests {") {
+            if let Some(declared) = declared_type(line) {
+                places.entry((name, declared)).or_default().push(format!("{}:{at} ({declared})", file.path));
+            }
+        }
+    }
+    places.into_values().filter(|places| places.len() > 1).flatten().collect()
+}
+
+/// The type that a line declares outside of functions and modules.
+fn declared_type(line: &str) -> Option<&str> {
+    if line.starts_with([' ', '/']) {
+        return None;
+    }
+    let is_keyword = |word: &&str| ["struct", "enum", "trait", "union"].contains(word);
+    let mut words = words(line).filter(|word| !word.is_empty() && !QUALIFIERS.contains(word) && *word != "super");
+    words.next().filter(is_keyword).and_then(|_| words.next())
 }
 
 fn words(line: &str) -> impl Iterator<Item = &str> {
@@ -298,6 +328,18 @@ mod tests {
         assert!(strange_names(&file("crates/values/src/placements/hashkv.rs", text)).is_empty());
         assert!(strange_names(&file("crates/cli/src/a.rs", text)).is_empty());
         assert!(strange_names(&file("crates/index/src/a.rs", "let hashkv_like = 1;\n")).is_empty());
+    }
+
+    #[test]
+    fn types_of_one_name_are_found_in_a_crate_and_outside_of_tests() {
+        let text = "pub(crate) struct Shape<'a> {\n}\nmod tests {\n    struct Bed;\n}\nenum Later {}\n";
+        let other = "enum Shape {}\n/// struct Bed\nstruct Later;\n";
+        let places =
+            ["index/src/a.rs", "index/src/b/c.rs", "values/src/a.rs", "index/src/d/tests.rs", "index/tests/e.rs"];
+        let texts = [text, other, other, other, other];
+        let files: Vec<_> =
+            places.iter().zip(texts).map(|(path, text)| file(&format!("crates/{path}"), text)).collect();
+        assert_eq!(same_names(&files), ["crates/index/src/a.rs:1 (Shape)", "crates/index/src/b/c.rs:1 (Shape)"]);
     }
 
     #[test]

@@ -281,7 +281,7 @@ pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(case: &Case
     bed.step(&Op::Flush);
     let (images, mut report) = (camera.take(), Report::default());
     let judge = Judge { set: bed.set().clone(), seed: 4 };
-    let sizes = nested::Sizes { every: 2, third_every: 100, random: 1 };
+    let sizes = nested::NestedSizes { every: 2, third_every: 100, random: 1 };
     for image in &images {
         let examined = nested::examine(&judge, image, bed.model(), sizes, &mut report);
         examined.unwrap_or_else(|trouble| panic!("{image}: {trouble}"));

@@ -27,7 +27,7 @@ use bifold_sim::{
 use crate::{
     Case,
     meanwhile::{Act, at_change, at_every_change_of_gc, delete, nothing, put},
-    support::{Bed, EVERYTHING, Prepared, contents, spec, threaded, walk_values},
+    support::{Bed, EVERYTHING, Prepared, StopOnDrop, contents, spec, threaded, walk_values},
 };
 
 fn prepared(case: &Case) -> Prepared {
@@ -82,7 +82,7 @@ pub fn a01_deleted_keys_stay_deleted_while_threads_collect_and_merge(case: &Case
         };
         until_done(Db::collect_garbage);
         until_done(merge_everything);
-        let _ends_the_others = OnDrop(&done);
+        let _ends_the_others = StopOnDrop(&done);
         for round in 0..30u32 {
             put_and_delete(&db, round);
         }
@@ -92,15 +92,6 @@ pub fn a01_deleted_keys_stay_deleted_while_threads_collect_and_merge(case: &Case
     db.close().unwrap();
     let db = Db::open_in(threaded(&fs), env::DIR, options).unwrap();
     assert!(contents(&db)["default"].is_empty());
-}
-
-/// Ends the other threads, also when this one panics.
-struct OnDrop<'a>(&'a AtomicBool);
-
-impl Drop for OnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 fn put_and_delete(db: &Db, round: u32) {

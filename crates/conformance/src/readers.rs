@@ -21,7 +21,7 @@ use bifold_sim::{
 
 use crate::{
     Case, MIN_BYTES,
-    support::{Bed, EVERYTHING, contents, epochs, records, spec, threaded},
+    support::{Bed, EVERYTHING, StopOnDrop, contents, epochs, records, spec, threaded},
 };
 
 /// No snapshot; one from before the first commit; one from after the last; several of the same moment; dropped in any
@@ -86,7 +86,7 @@ pub fn a21_readers_miss_no_value_while_its_file_goes(case: &Case) {
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _ends_the_others = OnDrop(&done);
+        let _ends_the_others = StopOnDrop(&done);
         scope.spawn(|| {
             while !done.load(Relaxed) {
                 (0..100).for_each(|key| assert_steady(key, db.get(key_bytes(key)).unwrap().as_deref()));
@@ -125,15 +125,6 @@ fn assert_steady(key: KeyNo, found: Option<&[u8]>) {
     );
 }
 
-/// Ends the other threads, also when this one panics.
-struct OnDrop<'a>(&'a AtomicBool);
-
-impl Drop for OnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// Keys that nobody overwrites after the first round, so that GC made each copy of their values.
 const COLD: KeyNo = 150;
 
@@ -169,7 +160,7 @@ pub fn g14_snapshots_stay_the_same_while_every_value_moves(case: &Case) {
     let (done, checks, begin) = (AtomicBool::new(false), AtomicU64::new(0), Instant::now());
     let enough = || checks.load(Relaxed) >= CHECKS_MIN || begin.elapsed() > TIME_MAX;
     thread::scope(|scope| {
-        let _ends_the_others = OnDrop(&done);
+        let _ends_the_others = StopOnDrop(&done);
         scope.spawn(|| overwrite(&db, &done));
         scope.spawn(|| {
             while !done.load(Relaxed) {

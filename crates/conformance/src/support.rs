@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use bifold::{Db, Env, Options};
@@ -290,3 +293,12 @@ pub fn walk_file(bytes: &[u8], mut each: impl FnMut(FileId, &ValueRecord<'_>)) {
 
 /// All keys.
 pub const EVERYTHING: Span = Span(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+
+/// Ends the other threads of a test, also when the one that holds it panics.
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}

@@ -17,8 +17,26 @@ pub trait CompactionPolicy: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
 }
 
-/// A level that a running job writes to, with the first and the last key it may write (`None`: unbounded).
-pub type BusyOutput = (u8, Option<Box<[u8]>>, Option<Box<[u8]>>);
+/// What a running job writes: the keys that it may write, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusyOutput {
+    /// The level that receives its result.
+    pub level: u8,
+    /// The run that receives it; `None` where the job has not been given its run yet.
+    pub run: Option<RunId>,
+    /// The keys. `None`: any of the level.
+    pub keys: Option<KeyRange>,
+}
+
+impl BusyOutput {
+    /// Whether the job may write keys from `start` to `end` (`None`: no upper bound), both inclusive.
+    #[must_use]
+    pub fn overlaps(&self, start: &[u8], end: Option<&[u8]>) -> bool {
+        self.keys.as_ref().is_none_or(|(first, last)| {
+            end.is_none_or(|end| **first <= *end) && last.as_ref().is_none_or(|last| *start <= **last)
+        })
+    }
+}
 
 /// The first and the last key of something (`None`: no upper bound), both inclusive.
 pub type KeyRange = (Box<[u8]>, Option<Box<[u8]>>);
@@ -28,7 +46,7 @@ pub type KeyRange = (Box<[u8]>, Option<Box<[u8]>>);
 pub struct Busy {
     /// Tables that are inputs of running jobs.
     pub tables: BTreeSet<FileId>,
-    /// Levels that running jobs write to, with the key range they write.
+    /// What running jobs write.
     pub outputs: Vec<BusyOutput>,
     /// The oldest snapshot that must stay readable, if any.
     pub oldest_snapshot: Option<SeqNo>,
@@ -53,7 +71,8 @@ pub struct CompactionJob {
     pub inputs: Vec<(u8, RunId, FileId)>,
     /// The level that receives the result.
     pub output_level: u8,
-    /// The run that receives the result. `None`: a new run, newer than all others in that level.
+    /// The run that receives the result. `None`: a new run, newer than all others in that level. Whoever takes the
+    /// job gives it the number before another job is chosen: that one can then join the run.
     pub output_run: Option<RunId>,
     /// The first and the last key of the inputs (`None`: no upper bound). Other jobs may write into the same level
     /// outside of them. Where they are not given, the job takes the whole level.
@@ -67,14 +86,10 @@ pub struct CompactionJob {
 }
 
 impl CompactionJob {
-    /// What it takes of the level that receives its result. The whole of it where it begins a run there: a second job
-    /// would begin another one, and readers would have to ask both.
+    /// What it takes of the level that receives its result.
     #[must_use]
     pub fn output(&self) -> BusyOutput {
-        match (&self.keys, self.output_run) {
-            (Some((first, last)), Some(_)) => (self.output_level, Some(first.clone()), last.clone()),
-            _ => (self.output_level, None, None),
-        }
+        BusyOutput { level: self.output_level, run: self.output_run, keys: self.keys.clone() }
     }
 }
 

@@ -134,7 +134,7 @@ struct Slot {
 }
 
 /// Where a search ended.
-struct Place {
+struct SearchEnd {
     /// Start of the first entry at or after the sought one; the end of the entries if there is none.
     at: usize,
     /// That entry.
@@ -190,7 +190,7 @@ impl Layout {
 
     /// Finds the first entry at or after (`key`, `seqno`).
     #[inline]
-    fn seek(&self, block: &[u8], key: &[u8], seqno: SeqNo) -> Result<Place, Corruption> {
+    fn seek(&self, block: &[u8], key: &[u8], seqno: SeqNo) -> Result<SearchEnd, Corruption> {
         let entries = &block[..self.entries_end];
         let mut at = if self.restarts == 1 { 0 } else { self.seek_restart(block, key, seqno)? };
         // All entries passed so far are before the sought one. The key of the last one has `matched` bytes in common
@@ -202,7 +202,7 @@ impl Layout {
             // is before it too.
             match slot.shared.cmp(&matched) {
                 Ordering::Greater => {}
-                Ordering::Less if slot.shared > 0 => return Ok(Place { at, slot: Some(slot), is_key: false }),
+                Ordering::Less if slot.shared > 0 => return Ok(SearchEnd { at, slot: Some(slot), is_key: false }),
                 // A restart stores `shared` = 0 but may still have the sought key.
                 Ordering::Less | Ordering::Equal => {
                     matched = slot.shared;
@@ -217,13 +217,13 @@ impl Layout {
                         (None, Some(_)) => false,
                     };
                     if is_after {
-                        return Ok(Place { at, slot: Some(slot), is_key });
+                        return Ok(SearchEnd { at, slot: Some(slot), is_key });
                     }
                 }
             }
             at = slot.payload_end;
         }
-        Ok(Place { at, slot: None, is_key })
+        Ok(SearchEnd { at, slot: None, is_key })
     }
 
     /// Start of the last restart that is not after (`key`, `seqno`); start of the first restart if all are.

@@ -91,7 +91,7 @@ pub fn decode_drops(body: &[u8], mut visit: impl FnMut(SeqNo)) -> Result<(), Cor
 
 /// The properties of a sorted table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Properties {
+pub struct SortedProperties {
     /// How many times its content has been rewritten. The offset of a pointer with another epoch is not valid here.
     pub epoch: u32,
     /// Where the values end and the index begins.
@@ -103,7 +103,7 @@ pub struct Properties {
 }
 
 /// Appends the properties to `out`: the last record of a table.
-pub fn encode_properties(out: &mut Vec<u8>, place: (FileId, u64), properties: &Properties) {
+pub fn encode_properties(out: &mut Vec<u8>, place: (FileId, u64), properties: &SortedProperties) {
     let mut body = Vec::new();
     put_varint(&mut body, u64::from(properties.epoch));
     put_varint(&mut body, properties.values_end);
@@ -136,7 +136,7 @@ pub fn properties_len(last: &[u8], file_len: u64) -> Option<u64> {
 ///
 /// # Errors
 /// If they are not whole.
-pub fn decode_properties(bytes: &[u8], file: FileId, offset: u64) -> Result<Properties, Corruption> {
+pub fn decode_properties(bytes: &[u8], file: FileId, offset: u64) -> Result<SortedProperties, Corruption> {
     properties(structure(bytes, (file, offset), ValueKind::Properties)?)
 }
 
@@ -144,11 +144,11 @@ pub fn decode_properties(bytes: &[u8], file: FileId, offset: u64) -> Result<Prop
 ///
 /// # Errors
 /// If `body` does not contain properties.
-pub fn properties(body: &[u8]) -> Result<Properties, Corruption> {
+pub fn properties(body: &[u8]) -> Result<SortedProperties, Corruption> {
     let mut input = Input::new(body, "properties");
     let epoch = input.varint32()?;
     let values_end = input.varint()?;
-    let mut properties = Properties { epoch, values_end, ..Properties::default() };
+    let mut properties = SortedProperties { epoch, values_end, ..SortedProperties::default() };
     for _ in 0..input.varint()? {
         properties.aliases.push((input.varint()?, input.varint()?));
     }
@@ -171,12 +171,12 @@ fn structure(bytes: &[u8], (file, offset): (FileId, u64), kind: ValueKind) -> Re
 
 /// Builds the index of a sorted table.
 #[derive(Debug, Default)]
-pub struct IndexBuilder {
+pub struct SortedIndexBuilder {
     positions: Vec<u32>,
     entries: Vec<u8>,
 }
 
-impl IndexBuilder {
+impl SortedIndexBuilder {
     /// Adds a stretch that starts with this version, at this offset.
     pub fn add(&mut self, key: &[u8], seqno: SeqNo, offset: u64) {
         self.positions.push(self.entries.len() as u32);
@@ -197,7 +197,7 @@ impl IndexBuilder {
 
 /// The index of a sorted table, searched in its encoded form.
 #[derive(Debug)]
-pub struct Index {
+pub struct SortedIndex {
     /// The whole record.
     bytes: Box<[u8]>,
     /// Where the positions start in `bytes`, and where the entries start.
@@ -206,7 +206,7 @@ pub struct Index {
     count: usize,
 }
 
-impl Index {
+impl SortedIndex {
     /// The index in `bytes`, which are at `offset` of `file`.
     ///
     /// # Errors
@@ -285,7 +285,7 @@ mod tests {
 
         #[test]
         fn properties_come_back(epoch: u32, values_end: u64, aliases: Vec<(u64, u64)>, regarded: Vec<u64>) {
-            let properties = Properties { epoch, values_end, aliases, regarded };
+            let properties = SortedProperties { epoch, values_end, aliases, regarded };
             let mut out = vec![7; 100];
             encode_properties(&mut out, PLACE, &properties);
             let last = &out[out.len() - PROPERTIES_END_BYTES..];
@@ -302,13 +302,13 @@ mod tests {
         ) {
             let mut versions: Vec<_> = versions.into_iter().collect();
             versions.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-            let mut builder = IndexBuilder::default();
+            let mut builder = SortedIndexBuilder::default();
             for (at, (key, seqno)) in versions.iter().enumerate().step_by(every) {
                 builder.add(key, *seqno, at as u64);
             }
             let mut out = Vec::new();
             builder.finish(&mut out, PLACE);
-            let index = Index::new(out.into(), PLACE.0, PLACE.1).unwrap();
+            let index = SortedIndex::new(out.into(), PLACE.0, PLACE.1).unwrap();
             for (at, (key, seqno)) in versions.iter().enumerate() {
                 let begin = at / every * every;
                 let end = Some((begin + every) as u64).filter(|&end| end < versions.len() as u64);
@@ -324,7 +324,8 @@ mod tests {
                 let mut record = Vec::new();
                 value::encode(&mut record, PLACE, kind, 0, &[], Stored::plain(&bytes));
                 let _any_answer = decode_properties(&record, PLACE.0, PLACE.1);
-                let _any_answer = Index::new(record.into(), PLACE.0, PLACE.1).map(|index| index.find(&key, 7).is_ok());
+                let index = SortedIndex::new(record.into(), PLACE.0, PLACE.1);
+                let _any_answer = index.map(|index| index.find(&key, 7).is_ok());
             }
         }
     }

@@ -24,17 +24,17 @@ const TABLE_BYTES: u64 = 16 << 20;
 const READS: u64 = 200_000;
 const ROUNDS: usize = 3;
 
-struct Shape {
+struct Dataset {
     name: &'static str,
     value_bytes: usize,
     compression: Compression,
 }
 
-const SHAPES: &[Shape] = &[
-    Shape { name: "1M x 1000 B", value_bytes: 1000, compression: Compression::None },
-    Shape { name: "1M x 20 B", value_bytes: 20, compression: Compression::None },
-    Shape { name: "1M x 100 B lz4", value_bytes: 100, compression: Compression::Lz4 },
-    Shape { name: "1M x 100 B zstd", value_bytes: 100, compression: Compression::Zstd },
+const SHAPES: &[Dataset] = &[
+    Dataset { name: "1M x 1000 B", value_bytes: 1000, compression: Compression::None },
+    Dataset { name: "1M x 20 B", value_bytes: 20, compression: Compression::None },
+    Dataset { name: "1M x 100 B lz4", value_bytes: 100, compression: Compression::Lz4 },
+    Dataset { name: "1M x 100 B zstd", value_bytes: 100, compression: Compression::Zstd },
 ];
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-fn measure(shape: &Shape, dir: &Dir) {
+fn measure(shape: &Dataset, dir: &Dir) {
     let (begin, wall) = (cpu_ns(), Instant::now());
     let edit = build(shape, dir);
     let bytes: u64 = edit.added.iter().map(|added| added.table.bytes).sum();
@@ -81,7 +81,7 @@ fn measure(shape: &Shape, dir: &Dir) {
     }
 }
 
-fn report(shape: &Shape, what: &str, operations: u64, mut run: impl FnMut()) {
+fn report(shape: &Dataset, what: &str, operations: u64, mut run: impl FnMut()) {
     let round = |_| {
         let begin = cpu_ns();
         run();
@@ -91,7 +91,7 @@ fn report(shape: &Shape, what: &str, operations: u64, mut run: impl FnMut()) {
     println!("{}: {what}: {:.0} ns", shape.name, least as f64 / operations as f64);
 }
 
-fn build(shape: &Shape, dir: &Dir) -> LevelEdit {
+fn build(shape: &Dataset, dir: &Dir) -> LevelEdit {
     let options = TableOptions { compression: shape.compression, ..TableOptions::default() };
     let mut edit = LevelEdit::default();
     let mut writer: Option<TableWriter> = None;

@@ -2,6 +2,15 @@
 
 use bifold_contract::{Entry, Result, SeqNo, Value};
 
+/// The direction in which a cursor moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// To larger keys.
+    Forward,
+    /// To smaller keys.
+    Backward,
+}
+
 /// A position in a sorted stream: key ascending, then sequence number descending.
 ///
 /// A new cursor is not on an entry: [`Cursor::entry`] is `None` until the cursor is placed, and again after it moves

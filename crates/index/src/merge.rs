@@ -16,7 +16,12 @@ use std::cmp::Ordering;
 
 use bifold_contract::{Entry, Error, Result, SeqNo, Value};
 
-use crate::{cursor::Cursor, memtable::MemtableCursor, table::TableCursor, version::RunCursor};
+use crate::{
+    cursor::{Cursor, Direction},
+    memtable::MemtableCursor,
+    table::TableCursor,
+    version::RunCursor,
+};
 
 /// A stream to merge. The cursors of this crate are called directly, all others through dynamic dispatch.
 #[allow(clippy::large_enum_variant, reason = "a merge has a handful of sources; a box would cost a step each time")]
@@ -43,16 +48,9 @@ macro_rules! each {
     };
 }
 
-/// The direction of the merge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    Forward,
-    Backward,
-}
-
 /// A source with a current entry, and the start of its key, which decides most comparisons.
 #[derive(Clone, Copy)]
-struct Head {
+struct SourceHead {
     prefix: u64,
     source: usize,
 }
@@ -60,7 +58,7 @@ struct Head {
 /// The merge of any number of sorted streams, itself a sorted stream.
 pub struct MergeCursor {
     sources: Vec<Source>,
-    heads: Vec<Head>,
+    heads: Vec<SourceHead>,
     direction: Direction,
     failed: Option<Error>,
 }
@@ -132,12 +130,12 @@ impl MergeCursor {
         self.heads = heads;
     }
 
-    fn is_before(&self, a: Head, b: Head) -> bool {
+    fn is_before(&self, a: SourceHead, b: SourceHead) -> bool {
         self.order(a, b) == Ordering::Less
     }
 
     /// The order of two heads in the current direction.
-    fn order(&self, a: Head, b: Head) -> Ordering {
+    fn order(&self, a: SourceHead, b: SourceHead) -> Ordering {
         let order = a.prefix.cmp(&b.prefix).then_with(|| {
             let order = match (self.sources[a.source].entry(), self.sources[b.source].entry()) {
                 (Some(a), Some(b)) => stream_order(&a, &b),
@@ -257,8 +255,8 @@ pub(crate) fn stream_order(a: &Entry<'_>, b: &Entry<'_>) -> Ordering {
 }
 
 #[inline]
-fn head_of(sources: &[Source], source: usize) -> Option<Head> {
-    sources[source].entry().map(|entry| Head { prefix: prefix_of(entry.key), source })
+fn head_of(sources: &[Source], source: usize) -> Option<SourceHead> {
+    sources[source].entry().map(|entry| SourceHead { prefix: prefix_of(entry.key), source })
 }
 
 /// The first eight bytes as a number with the same order. Shorter keys are padded with zeros, so equal numbers do not

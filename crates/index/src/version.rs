@@ -71,7 +71,7 @@ impl Version {
     /// # Errors
     /// If the edit does not fit this version, or a table does not open. This version never changes.
     pub fn apply(&self, edit: &LevelEdit, open: &mut Open<'_>) -> Result<Self> {
-        let mut change = Change::of(self);
+        let mut change = VersionChange::of(self);
         edit.removed.iter().try_for_each(|removed| change.remove(removed))?;
         for added in &edit.added {
             let id = added.table.id;
@@ -175,7 +175,7 @@ fn with_boundaries(old: &Arc<[Box<[u8]>]>, new: &[Box<[u8]>]) -> Arc<[Box<[u8]>]
 
 /// A version being changed.
 #[derive(Default)]
-struct Change {
+struct VersionChange {
     runs: BTreeMap<(u8, RunId), Vec<Arc<Table>>>,
     /// The tables that exist now.
     places: BTreeMap<FileId, ()>,
@@ -184,7 +184,7 @@ struct Change {
     touched: BTreeMap<(u8, RunId), ()>,
 }
 
-impl Change {
+impl VersionChange {
     fn of(version: &Version) -> Self {
         let mut change = Self::default();
         for (level, runs) in (0u8..).zip(&version.levels) {

@@ -8,6 +8,7 @@
 //! run L0 9: 91 a-m 50, 92 n-z 50 tombstones=10    level, run: table, keys, bytes (entries are bytes / 10)
 //! split at m                                      a boundary between partitions
 //! busy 91                                         tables that running jobs have
+//! writes L1 12 a-f                                a running job writes these keys to that level and run
 //! choose 2                                        choose a job, take it as running, choose another
 //! -> debt 1.25
 //! -> merge L0 91 92 and L6 11 into L6 run 1: level 0 has 2 overlapping runs
@@ -17,9 +18,9 @@
 
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Run, TableMeta};
+use bifold_contract::{Busy, BusyOutput, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Run, TableMeta};
 use bifold_index::compaction::{
-    by_partition::Shape,
+    by_partition::TreeShape,
     leveled::{Leveled, LeveledOptions},
     tiered::{Tiered, TieredOptions},
     two_layer::{TwoLayer, TwoLayerOptions},
@@ -101,6 +102,14 @@ impl Bed {
                     self.busy.tables.insert(id.parse().ok()?);
                 }
             }
+            "writes" => {
+                let (place, keys) = rest.strip_prefix('L')?.rsplit_once(' ')?;
+                let (level, run) = place.split_once(' ')?;
+                let (first, last) = keys.split_once('-')?;
+                let keys = Some((first.as_bytes().into(), Some(last.as_bytes().into())));
+                let (level, run) = (level.parse().ok()?, Some(run.parse().ok()?));
+                self.busy.outputs.push(BusyOutput { level, run, keys });
+            }
             "snapshot" => self.busy.oldest_snapshot = Some(rest.parse().ok()?),
             "choose" => self.answer = self.choose(rest.parse().ok()?)?,
             _ => return None,
@@ -125,15 +134,17 @@ impl Bed {
 
     fn choose(&self, times: u32) -> Option<String> {
         let policy = self.policy.as_deref()?;
-        let shape = Shape::new(self.levels.clone(), policy);
+        let shape = TreeShape::new(self.levels.clone(), policy);
         let mut busy = self.busy.clone();
         let mut answer = format!("-> debt {:.2}\n", shape.debt());
         for _ in 0..times {
-            let Some(job) = shape.choose(policy, &busy) else {
+            let Some(mut job) = shape.choose(policy, &busy) else {
                 answer += "-> nothing\n";
                 break;
             };
             writeln!(answer, "-> {}", in_words(&job)).unwrap();
+            let begun = self.levels.tables().map(|(_, run, _)| run).max().unwrap_or(0) + 1 + busy.outputs.len() as u64;
+            job.output_run.get_or_insert(begun);
             busy.tables.extend(job.inputs.iter().map(|input| input.2));
             busy.outputs.push(job.output());
         }

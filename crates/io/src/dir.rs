@@ -208,7 +208,7 @@ impl Dir {
         file: Arc<dyn WriteFile>,
         path: PathBuf,
         (len, source): (u64, IoSource),
-        (readers, _counted): (Weak<reader::Slot>, Written),
+        (readers, _counted): (Weak<reader::SharedReader>, Written),
     ) -> Writer {
         let counters = Arc::clone(&self.counters);
         Writer { file, path, len: AtomicU64::new(len), source, counters, readers, syncs: Syncs::default(), _counted }

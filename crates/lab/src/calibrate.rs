@@ -13,7 +13,7 @@ use std::{path::PathBuf, time::Duration};
 use bifold_vat::{Measured, Profile};
 
 use self::{
-    measure::{Direction, Measurement, Order},
+    measure::{Measurement, Transfer, UnitOrder},
     scratch::Scratch,
 };
 use crate::{Failure, Result};
@@ -43,7 +43,7 @@ pub struct Calibration {
 
 /// Progress of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum CalibrationProgress {
     /// Bytes of the test file: written, and in all.
     Writing(u64, u64),
     /// Measurements: finished, and in all.
@@ -55,7 +55,7 @@ impl Calibration {
     ///
     /// # Errors
     /// [`Failure::Plan`] for a bad size of the test file; [`Failure::System`].
-    pub fn run(&self, seen: &mut dyn FnMut(Progress)) -> Result<Profile> {
+    pub fn run(&self, seen: &mut dyn FnMut(CalibrationProgress)) -> Result<Profile> {
         let bytes = scratch::size(self.bytes, BYTES, BYTES_LEAST, &self.dir)?;
         let scratch = Scratch::new(&self.dir, bytes, &UNITS, seen)?;
         let measured = self.measure_all(&scratch, seen)?;
@@ -63,32 +63,32 @@ impl Calibration {
     }
 
     /// All units and depths.
-    fn measure_all(&self, scratch: &Scratch, seen: &mut dyn FnMut(Progress)) -> Result<Vec<Measured>> {
+    fn measure_all(&self, scratch: &Scratch, seen: &mut dyn FnMut(CalibrationProgress)) -> Result<Vec<Measured>> {
         let units: Vec<usize> = UNITS.into_iter().filter(|&unit| unit >= scratch.unit_least).collect();
         let total = (units.len() * DEPTHS.len() * 4) as u64;
         let mut finished = 0;
-        seen(Progress::Measuring(finished, total));
+        seen(CalibrationProgress::Measuring(finished, total));
         let mut measured = Vec::new();
         for depth in DEPTHS {
             for &unit in &units {
                 let mut rate = |direction, order| {
                     let time = Duration::from_secs_f64(self.seconds);
                     let rate = Measurement { direction, order, unit, depth, time }.run(scratch).map_err(|error| {
-                        let verb = if direction == Direction::Read { "read" } else { "write" };
+                        let verb = if direction == Transfer::Read { "read" } else { "write" };
                         Failure::file(&format!("{verb} {unit} bytes of the test file in"), &self.dir, &error)
                     })?;
                     finished += 1;
-                    seen(Progress::Measuring(finished, total));
+                    seen(CalibrationProgress::Measuring(finished, total));
                     // A profile has no zeros, and a byte per second is close enough.
                     Ok::<u64, Failure>((rate as u64).max(1))
                 };
                 measured.push(Measured {
                     unit_bytes: unit as u64,
                     depth,
-                    sequential_read_bytes_per_second: rate(Direction::Read, Order::Sequential)?,
-                    random_read_bytes_per_second: rate(Direction::Read, Order::Random)?,
-                    sequential_write_bytes_per_second: rate(Direction::Write, Order::Sequential)?,
-                    random_write_bytes_per_second: rate(Direction::Write, Order::Random)?,
+                    sequential_read_bytes_per_second: rate(Transfer::Read, UnitOrder::Sequential)?,
+                    random_read_bytes_per_second: rate(Transfer::Read, UnitOrder::Random)?,
+                    sequential_write_bytes_per_second: rate(Transfer::Write, UnitOrder::Sequential)?,
+                    random_write_bytes_per_second: rate(Transfer::Write, UnitOrder::Random)?,
                 });
             }
         }

@@ -31,7 +31,7 @@ pub mod view;
 use serde::Serialize;
 
 pub use self::{
-    check::{Check, Outcome, Verdict},
+    check::{Check, CheckOutcome, Verdict},
     data::Data,
     view::{Chart, View},
 };

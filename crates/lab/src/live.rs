@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 pub struct LiveBytes {
     key_bytes: u64,
     keys: AtomicU64,
-    values: Values,
+    values: LiveValues,
 }
 
 #[derive(Debug)]
-enum Values {
+enum LiveValues {
     Fixed(u64),
     /// The size of each key's value plus 1; 0 where there is no such key.
     Varied {
@@ -25,10 +25,10 @@ impl LiveBytes {
     #[must_use]
     pub fn new(key_bytes: usize, keys_max: u64, fixed: Option<usize>) -> Self {
         let values = match fixed {
-            Some(bytes) => Values::Fixed(bytes as u64),
+            Some(bytes) => LiveValues::Fixed(bytes as u64),
             None => {
                 let sizes = (0..keys_max).map(|_| AtomicU32::new(0)).collect();
-                Values::Varied { sizes, sum: AtomicU64::new(0) }
+                LiveValues::Varied { sizes, sum: AtomicU64::new(0) }
             }
         };
         Self { key_bytes: key_bytes as u64, keys: AtomicU64::new(0), values }
@@ -36,7 +36,7 @@ impl LiveBytes {
 
     /// Key number `index` was written, for the first time if `keys` says so below, with a value of `bytes` bytes.
     pub fn wrote(&self, index: u64, bytes: usize) {
-        if let Values::Varied { sizes, sum } = &self.values
+        if let LiveValues::Varied { sizes, sum } = &self.values
             && let Some(size) = sizes.get(index as usize)
         {
             let before = size.swap(bytes as u32 + 1, Relaxed);
@@ -56,8 +56,8 @@ impl LiveBytes {
     pub fn total(&self) -> u64 {
         let keys = self.keys.load(Relaxed);
         let values = match &self.values {
-            Values::Fixed(bytes) => keys * bytes,
-            Values::Varied { sum, .. } => sum.load(Relaxed),
+            LiveValues::Fixed(bytes) => keys * bytes,
+            LiveValues::Varied { sum, .. } => sum.load(Relaxed),
         };
         keys * self.key_bytes + values
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use bifold::Options;
 
 use self::{
-    config::{Config, Load, Place, Shape, Tables},
+    config::{Config, Load, MergePolicy, Place, Tables},
     verdict::Row,
 };
 use crate::{Failure, Result, report::bytes, room};
@@ -60,12 +60,12 @@ impl Validation {
         let growth = self.growth;
         let mut configs = Vec::new();
         for (place, shape, tables) in [
-            (Place::Inline, Shape::Leveling, Tables::Whole),
-            (Place::Inline, Shape::Leveling, Tables::Quarter),
-            (Place::Inline, Shape::Tiering, Tables::Quarter),
+            (Place::Inline, MergePolicy::Leveling, Tables::Whole),
+            (Place::Inline, MergePolicy::Leveling, Tables::Quarter),
+            (Place::Inline, MergePolicy::Tiering, Tables::Quarter),
             // Keys and pointers take so few bytes that a quarter of them would be mostly header.
-            (Place::Log, Shape::Leveling, Tables::Whole),
-            (Place::Log, Shape::Tiering, Tables::Quarter),
+            (Place::Log, MergePolicy::Leveling, Tables::Whole),
+            (Place::Log, MergePolicy::Tiering, Tables::Quarter),
         ] {
             configs.extend(self.levels.iter().map(|&levels| Config { shape, place, tables, levels, growth }));
         }
@@ -73,7 +73,7 @@ impl Validation {
         let mut levels = self.levels.clone();
         levels.sort_unstable();
         if let Some(&levels) = levels.get(1).or(levels.first()) {
-            let (shape, place) = (Shape::Leveling, Place::Inline);
+            let (shape, place) = (MergePolicy::Leveling, Place::Inline);
             configs.push(Config { shape, place, tables: Tables::Small, levels, growth });
         }
         configs

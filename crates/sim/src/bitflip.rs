@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// A small closed database with sound files.
-pub struct Fixture {
+pub struct SmallDatabase {
     files: Files,
     model: Model,
     set: OptionSet,
@@ -42,7 +42,7 @@ pub enum Damage {
     Truncate(u64),
 }
 
-impl Fixture {
+impl SmallDatabase {
     /// The fixture of a seed: a few dozen operations, some of them still only in the log.
     ///
     /// # Errors
@@ -217,7 +217,7 @@ fn newest_log(fs: &MemoryFs) -> Result<(PathBuf, u64), Trouble> {
 #[must_use]
 pub fn run(seed: u64, every: u64, open_every: u64) -> Report {
     let mut report = Report::default();
-    let fixture = match guarded(|| Fixture::new(seed)) {
+    let fixture = match guarded(|| SmallDatabase::new(seed)) {
         Ok(fixture) => fixture,
         Err(trouble) => {
             report.fail(format!("bitflip --seed {seed}"), &trouble);

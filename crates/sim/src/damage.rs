@@ -33,7 +33,7 @@ use bifold_io::{
     memory::MemoryFs,
 };
 
-pub use self::mutate::{Change, Kind};
+pub use self::mutate::{Harm, Mutation};
 use crate::{
     allocations::peak_of,
     driver::{Blind, Driver},
@@ -131,14 +131,14 @@ impl Fixture {
 
     /// Damage number `number` to the fixture of `seed`.
     #[must_use]
-    pub fn change(&self, seed: u64, number: u64) -> Change {
-        Change::new(&self.files, &self.older, &mut Random::new(seed ^ number << 32, "damage"))
+    pub fn change(&self, seed: u64, number: u64) -> Mutation {
+        Mutation::new(&self.files, &self.older, &mut Random::new(seed ^ number << 32, "damage"))
     }
 
     /// No damage.
     #[must_use]
-    pub fn unchanged(&self) -> Change {
-        Change { kind: Kind::None, files: self.files.clone(), touched: BTreeSet::new(), what: "nothing".into() }
+    pub fn unchanged(&self) -> Mutation {
+        Mutation { kind: Harm::None, files: self.files.clone(), touched: BTreeSet::new(), what: "nothing".into() }
     }
 
     /// The counter for checks of this database.
@@ -167,7 +167,7 @@ impl Fixture {
     ///
     /// # Errors
     /// The requirement that is not met.
-    pub fn check(&self, change: &Change, calls: &Calls, report: &mut Report) -> Result<(), Trouble> {
+    pub fn check(&self, change: &Mutation, calls: &Calls, report: &mut Report) -> Result<(), Trouble> {
         let look = Look { fixture: self, change, calls };
         report.count(self.session(), 1);
         let reported = look.verify(report).map_err(|t| t.during("verify"))?;
@@ -221,7 +221,7 @@ pub struct Calls {
 /// A check of one damaged database.
 struct Look<'a> {
     fixture: &'a Fixture,
-    change: &'a Change,
+    change: &'a Mutation,
     calls: &'a Calls,
 }
 
@@ -405,7 +405,7 @@ fn run_watched(seed: u64, numbers: std::ops::Range<u64>) -> Report {
     report
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for Mutation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}: {}", self.kind, self.what)
     }

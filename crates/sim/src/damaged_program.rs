@@ -23,7 +23,7 @@ use std::{
 };
 
 use crate::{
-    damage::{Change, Fixture, MEMORY_LIMIT},
+    damage::{Fixture, MEMORY_LIMIT, Mutation},
     model::NAMES,
     read::Trouble,
     report::{Report, guarded, time_is_up},
@@ -32,15 +32,21 @@ use crate::{
 
 /// A command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Act {
+enum ReadCommand {
     Verify,
     Stats,
     Export(&'static str),
     Salvage,
 }
 
-const ACTS: [Act; 6] =
-    [Act::Verify, Act::Stats, Act::Export(NAMES[0]), Act::Export(NAMES[1]), Act::Export(NAMES[2]), Act::Salvage];
+const ACTS: [ReadCommand; 6] = [
+    ReadCommand::Verify,
+    ReadCommand::Stats,
+    ReadCommand::Export(NAMES[0]),
+    ReadCommand::Export(NAMES[1]),
+    ReadCommand::Export(NAMES[2]),
+    ReadCommand::Salvage,
+];
 
 /// How often the database of a seed is damaged in a soak.
 pub const TIMES: u64 = 100;
@@ -97,15 +103,15 @@ impl Ended {
 }
 
 /// A database in a directory.
-struct Stage<'a> {
+struct DamagedStage<'a> {
     program: &'a Path,
     root: PathBuf,
     fixture: Fixture,
     /// The address space that each command needs for the sound database, in KiB.
-    needs: BTreeMap<Act, u64>,
+    needs: BTreeMap<ReadCommand, u64>,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> DamagedStage<'a> {
     fn new(program: &'a Path, seed: u64) -> Result<Self, Trouble> {
         let root = scratch().join(format!("bifold-damaged-{}-{seed}", std::process::id()));
         let mut stage = Self { program, root, fixture: Fixture::new(seed)?, needs: BTreeMap::new() };
@@ -131,7 +137,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Writes the files.
-    fn put(&self, change: &Change) -> io::Result<()> {
+    fn put(&self, change: &Mutation) -> io::Result<()> {
         drop(fs::remove_dir_all(&self.root));
         fs::create_dir_all(self.db())?;
         change.files.iter().try_for_each(|(path, bytes)| fs::write(self.db().join(name_of(path)), bytes))
@@ -139,7 +145,7 @@ impl<'a> Stage<'a> {
 
     /// The least address space, in KiB, with which the command ends as it does with the maximum. `None` when it has
     /// nothing to do.
-    fn need(&self, act: Act) -> Result<Option<u64>, Trouble> {
+    fn need(&self, act: ReadCommand) -> Result<Option<u64>, Trouble> {
         let Some(ended) = self.run(act, SPACE_MAX_KIB)? else { return Ok(None) };
         ended.is_well(&self.root)?;
         let (mut too_little, mut enough) = (0, SPACE_MAX_KIB / STEP_KIB);
@@ -155,15 +161,15 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs a command with this much address space, if it has anything to do.
-    fn run(&self, act: Act, kib: u64) -> Result<Option<Ended>, Trouble> {
+    fn run(&self, act: ReadCommand, kib: u64) -> Result<Option<Ended>, Trouble> {
         let mut words = vec!["--set".into(), SETTING.into()];
         match act {
-            Act::Verify => words.extend(["verify".into(), self.db().into_os_string()]),
-            Act::Stats => words.extend(["stats".into(), self.db().into_os_string()]),
-            Act::Export(keyspace) => {
+            ReadCommand::Verify => words.extend(["verify".into(), self.db().into_os_string()]),
+            ReadCommand::Stats => words.extend(["stats".into(), self.db().into_os_string()]),
+            ReadCommand::Export(keyspace) => {
                 words.extend(["export".into(), self.db().into_os_string(), "--keyspace".into(), keyspace.into()]);
             }
-            Act::Salvage => {
+            ReadCommand::Salvage => {
                 let files = fs::read_dir(self.db()).map_err(|e| self.cannot(&e))?;
                 let mut values: Vec<_> = files.filter_map(|file| Some(file.ok()?.path().into_os_string())).collect();
                 values.retain(|path| Path::new(path).extension().is_some_and(|end| end == "val"));
@@ -184,7 +190,7 @@ impl<'a> Stage<'a> {
     }
 
     /// Damages the database and runs all commands on it.
-    fn check(&self, change: &Change, report: &mut Report) -> Result<(), Trouble> {
+    fn check(&self, change: &Mutation, report: &mut Report) -> Result<(), Trouble> {
         self.put(change).map_err(|e| self.cannot(&e))?;
         let bytes: u64 = change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
         let more_kib = (MEMORY_LIMIT + bytes) / 1024 + SLACK_KIB;
@@ -197,7 +203,7 @@ impl<'a> Stage<'a> {
             ended.is_well(&self.root).map_err(during)?;
             report.count("commands on damaged databases", 1);
             report.count("commands that named a file", u64::from(ended.code() != Some(0)));
-            if act == Act::Salvage && self.salvaged().is_dir() {
+            if act == ReadCommand::Salvage && self.salvaged().is_dir() {
                 self.is_sound(&self.salvaged()).map_err(during)?;
                 report.count("salvaged databases verified", 1);
             }
@@ -212,7 +218,7 @@ impl<'a> Stage<'a> {
         if ended.code() == Some(0) { Ok(()) } else { Err(Trouble::wrong(format!("the new database: {}", ended.how()))) }
     }
 
-    fn is_unchanged(&self, change: &Change) -> Result<(), Trouble> {
+    fn is_unchanged(&self, change: &Mutation) -> Result<(), Trouble> {
         let found = fs::read_dir(self.db()).map_err(|e| self.cannot(&e))?;
         let mut names: Vec<_> = found.filter_map(|file| Some(file.ok()?.file_name())).collect();
         // Every command that opens a database creates its lock anew.
@@ -231,7 +237,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-impl Drop for Stage<'_> {
+impl Drop for DamagedStage<'_> {
     fn drop(&mut self) {
         drop(fs::remove_dir_all(&self.root));
     }
@@ -294,7 +300,7 @@ pub fn availability() -> Result<(), String> {
 #[must_use]
 pub fn run(program: &Path, seed: u64, numbers: std::ops::Range<u64>) -> Report {
     let mut report = Report::default();
-    let stage = match guarded(|| Stage::new(program, seed)) {
+    let stage = match guarded(|| DamagedStage::new(program, seed)) {
         Ok(stage) => stage,
         Err(trouble) => {
             report.fail(format!("damaged_program --seed {seed}"), &trouble);

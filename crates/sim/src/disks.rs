@@ -13,7 +13,7 @@ use std::{
     fs,
     io::{BufReader, Read as _, Write as _},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
@@ -23,7 +23,7 @@ use bifold::{
     options::{HashKv, Values},
 };
 
-use crate::{random::Random, read::Trouble, report::guarded};
+use crate::{kill::Killed, random::Random, read::Trouble, report::guarded};
 
 /// The placements, by the names of the command line.
 const PLACEMENTS: [(&str, PlacementKind); 7] = [
@@ -263,15 +263,5 @@ fn fill_and_check(program: &Path, dir: &Path, placement: &str) -> Result<u64, Tr
         Ok(acknowledged)
     } else {
         Err(Trouble::wrong(format!("after {acknowledged} puts and a kill: {status}")))
-    }
-}
-
-/// A child process that ends with the test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _may_not_exist = self.0.kill();
-        let _reaped_already = self.0.wait();
     }
 }

@@ -49,7 +49,7 @@ const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum SyncKind {
     Log,
     Values,
     Table,
@@ -57,9 +57,10 @@ enum Kind {
     Directory,
 }
 
-const KINDS: [Kind; 5] = [Kind::Log, Kind::Values, Kind::Table, Kind::Manifest, Kind::Directory];
+const KINDS: [SyncKind; 5] =
+    [SyncKind::Log, SyncKind::Values, SyncKind::Table, SyncKind::Manifest, SyncKind::Directory];
 
-impl Kind {
+impl SyncKind {
     fn of(call: &Call<'_>) -> Option<Self> {
         match (call.op, call.path.extension().and_then(|e| e.to_str())) {
             ("sync directory", _) => Some(Self::Directory),
@@ -103,7 +104,7 @@ struct Progress {
 /// A power loss: what was acknowledged before it, what was begun after it, and the files.
 type Picture = (Progress, Progress, MemoryFs);
 
-struct Run {
+struct SyncRun {
     db: Db,
     trees: [Keyspace; 2],
     options: KeyspaceOptions,
@@ -144,13 +145,13 @@ fn hit_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let db = Db::open_in(env::threaded(Arc::new(faulty.clone())), env::DIR, options.clone())?;
     let trees = [db.default_keyspace().clone(), db.keyspace(NAMES[1], options.keyspace.clone())?];
     let (progress, over) = (Arc::<Mutex<Progress>>::default(), Arc::new(AtomicBool::new(false)));
-    let run = Run { db, trees, options: options.keyspace.clone(), seed, progress, over };
+    let run = SyncRun { db, trees, options: options.keyspace.clone(), seed, progress, over };
     let picture = Arc::<Mutex<Option<Picture>>>::default();
     let (progress, over, taken, below) =
         (Arc::clone(&run.progress), Arc::clone(&run.over), Arc::clone(&picture), memory.clone());
     let syncs = AtomicU64::new(0);
     faulty.decide_by(Box::new(move |call| {
-        if Kind::of(call) != Some(kind) || syncs.fetch_add(1, SeqCst) + 1 != doomed {
+        if SyncKind::of(call) != Some(kind) || syncs.fetch_add(1, SeqCst) + 1 != doomed {
             return None;
         }
         if fails {
@@ -183,7 +184,7 @@ fn hit_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     judge(seed, &options, (progress.clone(), progress, lost))
 }
 
-impl Run {
+impl SyncRun {
     fn live(&self) {
         thread::scope(|scope| {
             let mut threads: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || self.write(w))).collect();

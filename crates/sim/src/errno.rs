@@ -31,12 +31,12 @@ use crate::{
 
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct ErrnoSizes {
     /// One in `every` calls is made to fail; other seeds choose others.
     pub every: u64,
 }
 
-impl Sizes {
+impl ErrnoSizes {
     /// One call in seven.
     #[must_use]
     pub fn usual() -> Self {
@@ -73,7 +73,7 @@ pub fn history(seed: u64) -> History {
 
 /// Runs the history of `seed` once for each call chosen.
 #[must_use]
-pub fn run(seed: u64, sizes: Sizes) -> Report {
+pub fn run(seed: u64, sizes: ErrnoSizes) -> Report {
     let mut report = Report::default();
     let calls = match guarded(|| calls_of(seed)) {
         Ok(calls) => calls,
@@ -96,7 +96,7 @@ pub fn run(seed: u64, sizes: Sizes) -> Report {
 pub fn replay(seed: u64, call: Option<u64>, fault: Option<u64>) -> Report {
     match call {
         Some(call) => run_one(seed, call, fault.unwrap_or(0)),
-        None => run(seed, Sizes { every: 1 }),
+        None => run(seed, ErrnoSizes { every: 1 }),
     }
 }
 
@@ -153,7 +153,7 @@ const LOOKS_MAX: u64 = 200_000;
 fn run_one(seed: u64, call: u64, number: u64) -> Report {
     let mut report = Report::default();
     let fault = fault_at(call, number);
-    let outcome = guarded(|| Run::new(seed, fault).run(&mut report));
+    let outcome = guarded(|| ErrnoRun::new(seed, fault).run(&mut report));
     if let Err(trouble) = outcome {
         report
             .fail(format!("errno --seed {seed} --call {call} --fault {number}"), &trouble.during(format!("{fault:?}")));
@@ -161,7 +161,7 @@ fn run_one(seed: u64, call: u64, number: u64) -> Report {
     report
 }
 
-struct Run {
+struct ErrnoRun {
     seed: u64,
     fault: Fault,
     memory: MemoryFs,
@@ -175,12 +175,12 @@ struct Run {
 type Hit = (u64, &'static str, PathBuf);
 
 /// How a run continues after an error.
-enum After {
+enum Ending {
     Going,
     Over,
 }
 
-impl Run {
+impl ErrnoRun {
     fn new(seed: u64, fault: Fault) -> Self {
         let memory = env::disk(seed);
         let faulty = FaultyFs::over_memory(memory.clone());
@@ -194,7 +194,7 @@ impl Run {
     }
 
     fn run(mut self, report: &mut Report) -> Result<(), Trouble> {
-        if let After::Going = self.open()? {
+        if let Ending::Going = self.open()? {
             self.steps(report)?;
         }
         let Some(hit) = self.hit() else { return Ok(()) };
@@ -239,15 +239,15 @@ impl Run {
     }
 
     /// Opens the database. If a fault that does not last prevents that, a second attempt must succeed.
-    fn open(&mut self) -> Result<After, Trouble> {
+    fn open(&mut self) -> Result<Ending, Trouble> {
         match self.driver.open() {
             Err(Trouble::Refused(_)) => self.reported = true,
-            other => return other.map(|()| After::Going),
+            other => return other.map(|()| Ending::Going),
         }
         match self.driver.open() {
-            Err(Trouble::Refused(_)) if self.fault.persistence == LASTING => Ok(After::Over),
+            Err(Trouble::Refused(_)) if self.fault.persistence == LASTING => Ok(Ending::Over),
             Err(trouble) => Err(trouble.during("second attempt to open")),
-            Ok(()) => Ok(After::Going),
+            Ok(()) => Ok(Ending::Going),
         }
     }
 
@@ -268,7 +268,7 @@ impl Run {
                 Err(Trouble::Refused(_)) => {
                     self.reported = true;
                     report.count("errors returned", 1);
-                    if let After::Over = self.aftermath(before, report).map_err(|t| t.during(&place))? {
+                    if let Ending::Over = self.aftermath(before, report).map_err(|t| t.during(&place))? {
                         return Ok(());
                     }
                 }
@@ -290,9 +290,9 @@ impl Run {
 
     /// After an error: either no more writes are accepted, or what failed has not happened and everything else
     /// continues.
-    fn aftermath(&mut self, before: CommitNo, report: &mut Report) -> Result<After, Trouble> {
+    fn aftermath(&mut self, before: CommitNo, report: &mut Report) -> Result<Ending, Trouble> {
         if !self.driver.is_open() {
-            return Ok(After::Over);
+            return Ok(Ending::Over);
         }
         let head = self.driver.model.head();
         let contents = match read::contents(self.driver.db()) {
@@ -311,7 +311,7 @@ impl Run {
         if stats.poisoned.is_some() {
             report.count("databases poisoned", 1);
             return match self.driver.db().put("one more", "write") {
-                Err(bifold::Error::Poisoned { .. }) => Ok(After::Over),
+                Err(bifold::Error::Poisoned { .. }) => Ok(Ending::Over),
                 other => Err(Trouble::wrong(format!("a poisoned database answers {other:?} to a put"))),
             };
         }
@@ -322,9 +322,9 @@ impl Run {
             (Some(n), Some(contents)) => {
                 self.driver.model.cut_back_to(n);
                 self.driver.model.settle_as(contents);
-                Ok(After::Going)
+                Ok(Ending::Going)
             }
-            _ => Ok(After::Over),
+            _ => Ok(Ending::Over),
         }
     }
 }

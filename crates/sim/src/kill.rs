@@ -218,7 +218,7 @@ fn run_and_kill(
 }
 
 /// A child process that ends with the test.
-struct Killed(Child);
+pub(crate) struct Killed(pub(crate) Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {

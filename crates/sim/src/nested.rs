@@ -15,7 +15,7 @@ use crate::{
 
 /// How many nested crashes are tested.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct NestedSizes {
     /// One in `every` first images crashes again while it is opened.
     pub every: u64,
     /// One in `third_every` second images crashes a third time.
@@ -28,7 +28,13 @@ pub struct Sizes {
 ///
 /// # Errors
 /// The first image that is not as good as the first crash allowed.
-pub fn examine(judge: &Judge, image: &Image, model: &Model, sizes: Sizes, report: &mut Report) -> Result<(), Trouble> {
+pub fn examine(
+    judge: &Judge,
+    image: &Image,
+    model: &Model,
+    sizes: NestedSizes,
+    report: &mut Report,
+) -> Result<(), Trouble> {
     if !image.number.is_multiple_of(sizes.every) {
         return Ok(());
     }
@@ -68,7 +74,7 @@ pub fn examine_killed(
     Ok(())
 }
 
-fn plan_of(judge: &Judge, image: &Image, sizes: Sizes) -> Plan {
+fn plan_of(judge: &Judge, image: &Image, sizes: NestedSizes) -> Plan {
     Plan { seed: judge.seed ^ image.number, every: 1, random: sizes.random, only: None }
 }
 

@@ -193,6 +193,7 @@ pub const ALL: &[Planted] = &[
     bug("drop_nearly_empty", DIFFKV_EXACT),
     bug("split_within_tables", POLICIES),
     bug("merge_in_place_anyway", TIERED),
+    bug("join_anyway", TIERED),
     bug("first_place_wins", METAMORPHIC),
     bug("forget_merged_runs", METAMORPHIC),
     bug("trust_old_views", DIFFKV_READERS),

@@ -21,7 +21,7 @@ use crate::{
 
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct PowerSizes {
     /// The history.
     pub mix: Mix,
     /// Images are taken after every `every`th change of the files.
@@ -31,10 +31,10 @@ pub struct Sizes {
     /// One in `thorough` images is judged thoroughly.
     pub thorough: u64,
     /// Crashes within recovery, if any.
-    pub nested: Option<nested::Sizes>,
+    pub nested: Option<nested::NestedSizes>,
 }
 
-impl Sizes {
+impl PowerSizes {
     /// Short histories, every change, a few random images each.
     #[must_use]
     pub fn usual() -> Self {
@@ -46,7 +46,7 @@ impl Sizes {
 pub struct Watch<'a> {
     camera: Camera,
     judge: Judge,
-    sizes: Sizes,
+    sizes: PowerSizes,
     only: Option<u64>,
     report: &'a mut Report,
     /// The image being judged, for the report of a failure.
@@ -92,7 +92,7 @@ impl Watch<'_> {
 
 /// Runs the history of `seed` and judges all images, or only image number `only`.
 #[must_use]
-pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
+pub fn run(name: &str, seed: u64, sizes: PowerSizes, only: Option<u64>) -> Report {
     let history = History::new(seed, sizes.mix).with_changes_of_options();
     let set = OptionSet::new(seed, 0, history.durability);
     run_history(&format!("{name} --seed {seed}"), &history, &set, sizes, only)
@@ -100,7 +100,7 @@ pub fn run(name: &str, seed: u64, sizes: Sizes, only: Option<u64>) -> Report {
 
 /// Runs a history under an option set and judges its images. `replay` is the command line that repeats it.
 #[must_use]
-pub fn run_history(replay: &str, history: &History, set: &OptionSet, sizes: Sizes, only: Option<u64>) -> Report {
+pub fn run_history(replay: &str, history: &History, set: &OptionSet, sizes: PowerSizes, only: Option<u64>) -> Report {
     let mut report = Report::default();
     let current = Cell::new(None);
     let outcome = guarded(|| {

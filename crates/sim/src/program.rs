@@ -22,16 +22,16 @@ use crate::{
 };
 
 /// One command, and the effect of its success.
-struct Act {
+struct CommandCase {
     words: &'static [&'static str],
     /// Whether the output is the same each time.
     prints: bool,
-    after: After,
+    after: Effect,
 }
 
 /// What has changed after success.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum After {
+enum Effect {
     Nothing,
     Put,
     Deleted,
@@ -40,17 +40,17 @@ enum After {
 const DB: &str = "DB";
 const COPY: &str = "COPY";
 
-const ACTS: &[Act] = &[
-    Act { words: &["put", DB, "new", "value of new"], prints: false, after: After::Put },
-    Act { words: &["get", DB, "key/007"], prints: true, after: After::Nothing },
-    Act { words: &["del", DB, "key/007"], prints: false, after: After::Deleted },
-    Act { words: &["scan", DB], prints: true, after: After::Nothing },
-    Act { words: &["export", DB, "--format", "tsv"], prints: true, after: After::Nothing },
-    Act { words: &["stats", DB], prints: false, after: After::Nothing },
-    Act { words: &["verify", DB], prints: false, after: After::Nothing },
-    Act { words: &["compact", DB], prints: false, after: After::Nothing },
-    Act { words: &["gc", DB], prints: false, after: After::Nothing },
-    Act { words: &["checkpoint", DB, COPY], prints: false, after: After::Nothing },
+const ACTS: &[CommandCase] = &[
+    CommandCase { words: &["put", DB, "new", "value of new"], prints: false, after: Effect::Put },
+    CommandCase { words: &["get", DB, "key/007"], prints: true, after: Effect::Nothing },
+    CommandCase { words: &["del", DB, "key/007"], prints: false, after: Effect::Deleted },
+    CommandCase { words: &["scan", DB], prints: true, after: Effect::Nothing },
+    CommandCase { words: &["export", DB, "--format", "tsv"], prints: true, after: Effect::Nothing },
+    CommandCase { words: &["stats", DB], prints: false, after: Effect::Nothing },
+    CommandCase { words: &["verify", DB], prints: false, after: Effect::Nothing },
+    CommandCase { words: &["compact", DB], prints: false, after: Effect::Nothing },
+    CommandCase { words: &["gc", DB], prints: false, after: Effect::Nothing },
+    CommandCase { words: &["checkpoint", DB, COPY], prints: false, after: Effect::Nothing },
 ];
 
 const KEYS: usize = 60;
@@ -81,7 +81,7 @@ fn value(n: usize) -> String {
 /// One command, one database, one directory.
 struct Stage<'a> {
     program: &'a Path,
-    act: &'a Act,
+    act: &'a CommandCase,
     root: PathBuf,
     kept: PathBuf,
 }
@@ -136,14 +136,14 @@ impl<'a> Stage<'a> {
             Db::open_with(self.root.join("db"), calm()).map_err(|e| Trouble::from(e).during("opening afterwards"))?;
         for n in 0..KEYS {
             let found = db.get(key(n))?;
-            let is_deleted = self.act.after == After::Deleted && n == 7;
+            let is_deleted = self.act.after == Effect::Deleted && n == 7;
             match found {
                 Some(found) if found == value(n).as_str() && !(is_deleted && success) => {}
                 None if is_deleted => {}
                 _ => return Err(Trouble::wrong(format!("{} has changed, after {:?}", key(n), traced.done))),
             }
         }
-        if self.act.after == After::Put && success && db.get("new")?.is_none_or(|found| found != "value of new") {
+        if self.act.after == Effect::Put && success && db.get("new")?.is_none_or(|found| found != "value of new") {
             return Err(Trouble::wrong(format!("the new value is missing, after {:?}", traced.done)));
         }
         Ok(())

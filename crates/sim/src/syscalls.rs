@@ -42,7 +42,7 @@ const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is run for each seed.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct SyscallSizes {
     /// The writer is killed at one in `every` of its calls; other seeds choose others.
     pub every: u64,
     /// How many recoveries are killed for each database left by a kill.
@@ -51,7 +51,7 @@ pub struct Sizes {
     pub errors_every: u64,
 }
 
-impl Sizes {
+impl SyscallSizes {
     /// Some calls of each seed.
     #[must_use]
     pub fn usual() -> Self {
@@ -61,7 +61,7 @@ impl Sizes {
 
 /// The place of one failure.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Place {
+pub struct FailurePlace {
     /// The call of the writer.
     pub call: u64,
     /// The error that it fails with, and for how long; `None`: the writer is killed.
@@ -163,7 +163,7 @@ pub fn recover(dir: &Path, seed: u64) -> Result<(), Trouble> {
 
 /// Runs the seed at some of its calls. `program` is `bifold-sim` itself.
 #[must_use]
-pub fn run(program: &Path, seed: u64, sizes: Sizes) -> Report {
+pub fn run(program: &Path, seed: u64, sizes: SyscallSizes) -> Report {
     let mut report = Report::default();
     let calls = match guarded(|| Lab::new(program, seed)?.calls()) {
         Ok(calls) => calls,
@@ -178,7 +178,7 @@ pub fn run(program: &Path, seed: u64, sizes: Sizes) -> Report {
     let errors = (seed % sizes.errors_every + 1..=calls).step_by(sizes.errors_every as usize);
     let errors = errors.map(|call| (call, Some(call / sizes.errors_every + seed)));
     for (call, error) in kills.chain(errors) {
-        let place = Place { call, error, ..Place::default() };
+        let place = FailurePlace { call, error, ..FailurePlace::default() };
         let outcome = at_call((program, seed), place, sizes, (&mut random, &mut recovery_calls), &mut report);
         if let Err((place, trouble)) = outcome.map_err(|failed| *failed) {
             report.fail(format!("syscalls --seed {seed} {}", place.words()), &trouble.during(place.words()));
@@ -197,18 +197,18 @@ const RECOVERY_CALLS: u64 = 100;
 /// recovery that ends before its call gives the number of calls.
 fn at_call(
     (program, seed): (&Path, u64),
-    place: Place,
-    sizes: Sizes,
+    place: FailurePlace,
+    sizes: SyscallSizes,
     (random, calls): (&mut Random, &mut u64),
     report: &mut Report,
-) -> Result<(), Box<(Place, Trouble)>> {
+) -> Result<(), Box<(FailurePlace, Trouble)>> {
     let left = guarded(|| Left::new(program, seed, place, report)).map_err(|t| Box::new((place, t)))?;
     guarded(|| left.check(place, report)).map_err(|t| Box::new((place, t)))?;
     for turn in 0..sizes.recoveries {
         let recovery = Some(random.within(1, *calls + 2));
         let recovery_error = turn.is_multiple_of(2).then(|| random.below(16)).filter(|_| place.call.is_multiple_of(2));
         let again = (random.below(3) == 0).then(|| random.within(1, *calls + 1));
-        let place = Place { recovery, recovery_error, again, ..place };
+        let place = FailurePlace { recovery, recovery_error, again, ..place };
         *calls = guarded(|| left.check(place, report)).map_err(|t| Box::new((place, t)))?.unwrap_or(*calls).max(10);
     }
     Ok(())
@@ -216,10 +216,10 @@ fn at_call(
 
 /// Repeats one failure.
 #[must_use]
-pub fn replay(program: &Path, seed: u64, place: Place) -> Report {
+pub fn replay(program: &Path, seed: u64, place: FailurePlace) -> Report {
     let mut report = Report::default();
     if place.call == 0 {
-        return run(program, seed, Sizes::usual());
+        return run(program, seed, SyscallSizes::usual());
     }
     let outcome = guarded(|| Left::new(program, seed, place, &mut Report::default())?.check(place, &mut report));
     if let Err(trouble) = outcome {
@@ -228,7 +228,7 @@ pub fn replay(program: &Path, seed: u64, place: Place) -> Report {
     report
 }
 
-impl Place {
+impl FailurePlace {
     /// The command-line options that name it.
     #[must_use]
     pub fn words(&self) -> String {
@@ -338,7 +338,7 @@ struct Left<'a> {
 }
 
 impl<'a> Left<'a> {
-    fn new(program: &'a Path, seed: u64, place: Place, report: &mut Report) -> Result<Self, Trouble> {
+    fn new(program: &'a Path, seed: u64, place: FailurePlace, report: &mut Report) -> Result<Self, Trouble> {
         let lab = Lab::new(program, seed)?;
         let traced = lab.process("write", Some(fault(place.call, place.error)))?;
         match traced.done {
@@ -363,7 +363,7 @@ impl<'a> Left<'a> {
 
     /// Recovers as `place` says, then opens and compares. Returns how many calls the recovery made, if it was
     /// undisturbed.
-    fn check(&self, place: Place, report: &mut Report) -> Result<Option<u64>, Trouble> {
+    fn check(&self, place: FailurePlace, report: &mut Report) -> Result<Option<u64>, Trouble> {
         copy(&self.kept, &self.lab.root)?;
         let mut calls = None;
         if let Some(call) = place.recovery {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    bitflip::{self, Damage, Fixture, Open},
+    bitflip::{self, Damage, Open, SmallDatabase},
     checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power, program,
@@ -36,11 +36,11 @@ pub struct Replay {
 
 /// All tests.
 pub const THEMES: &[Theme] = &[
-    Theme { name: "power", soak: |seed| power::run("power", seed, power::Sizes::usual(), None) },
+    Theme { name: "power", soak: |seed| power::run("power", seed, power::PowerSizes::usual(), None) },
     Theme { name: "nested", soak: |seed| power::run("nested", seed, nested_sizes(), None) },
     Theme { name: "exhaustive", soak: |seed| exhaustive::run(seed, None) },
     Theme { name: "splits", soak: |seed| splits::run(seed, None) },
-    Theme { name: "errno", soak: |seed| errno::run(seed, errno::Sizes::usual()) },
+    Theme { name: "errno", soak: |seed| errno::run(seed, errno::ErrnoSizes::usual()) },
     Theme { name: "checkpoints", soak: checkpoints::run },
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
@@ -53,7 +53,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "kill", soak: kill_this },
     Theme {
         name: "syscalls",
-        soak: |seed| with_this(|program| syscalls::run(program, seed, syscalls::Sizes::usual())),
+        soak: |seed| with_this(|program| syscalls::run(program, seed, syscalls::SyscallSizes::usual())),
     },
     Theme { name: "program", soak: |seed| with_program(|program| program::run(program, seed, 7)) },
     Theme { name: "concurrent", soak: |seed| concurrent::run(seed, CONCURRENT_STEPS) },
@@ -69,9 +69,9 @@ const CONCURRENT_STEPS: u64 = 2000;
 
 /// The histories of the nested test: the same as for power loss, with every seventh image crashed again.
 #[must_use]
-pub fn nested_sizes() -> power::Sizes {
-    let nested = nested::Sizes { every: 7, third_every: 97, random: 1 };
-    power::Sizes { every: 5, nested: Some(nested), ..power::Sizes::usual() }
+pub fn nested_sizes() -> power::PowerSizes {
+    let nested = nested::NestedSizes { every: 7, third_every: 97, random: 1 };
+    power::PowerSizes { every: 5, nested: Some(nested), ..power::PowerSizes::usual() }
 }
 
 fn kill_this(seed: u64) -> Report {
@@ -113,7 +113,7 @@ pub fn find(name: &str) -> Result<&'static Theme, String> {
 pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
     let whole = match name {
         "metamorphic" => metamorphic::history(replay.seed),
-        "power" | "nested" => History::new(replay.seed, power::Sizes::usual().mix).with_changes_of_options(),
+        "power" | "nested" => History::new(replay.seed, power::PowerSizes::usual().mix).with_changes_of_options(),
         "exhaustive" => exhaustive::history(replay.seed),
         "splits" => splits::history(replay.seed),
         "errno" => errno::history(replay.seed),
@@ -136,7 +136,7 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
     let seed = replay.seed;
     let mut report = Report::default();
     match (name, number("image"), number("set")) {
-        ("power", image, _) => return Ok(power::run("power", seed, power::Sizes::usual(), image)),
+        ("power", image, _) => return Ok(power::run("power", seed, power::PowerSizes::usual(), image)),
         ("nested", image, _) => return Ok(power::run("nested", seed, nested_sizes(), image)),
         ("exhaustive", image, _) => return Ok(exhaustive::run(seed, image)),
         ("splits", image, _) => return Ok(splits::run(seed, image)),
@@ -156,7 +156,7 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
             return Ok(with_program(|program| program::replay(program, seed, call, error)));
         }
         ("syscalls", ..) => {
-            let place = syscalls::Place {
+            let place = syscalls::FailurePlace {
                 call: number("call").unwrap_or(0),
                 error: number("error"),
                 recovery: number("recovery"),
@@ -175,8 +175,8 @@ fn replay_bitflip(seed: u64, file: Option<u64>, flip: Option<u64>, cut: Option<u
     let mut report = Report::default();
     let damage = flip.map(Damage::Flip).or(cut.map(Damage::Truncate));
     let outcome = guarded(|| match (file, damage) {
-        (Some(file), Some(damage)) => Fixture::new(seed)?.damaged(file as usize, damage, Open::Yes),
-        _ => Fixture::new(seed).map(drop),
+        (Some(file), Some(damage)) => SmallDatabase::new(seed)?.damaged(file as usize, damage, Open::Yes),
+        _ => SmallDatabase::new(seed).map(drop),
     });
     if let Err(trouble) = outcome {
         report.fail("bitflip (as given)", &trouble);

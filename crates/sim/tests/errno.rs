@@ -1,13 +1,13 @@
 //! Every call of the file system fails: see `bifold_sim::errno`.
 
 use bifold_sim::{
-    errno::{Sizes, run, without_names},
+    errno::{ErrnoSizes, run, without_names},
     report::{over_seeds, scaled},
 };
 
 #[test]
 fn a_failing_call_is_reported_and_loses_nothing() {
-    let report = over_seeds(0..scaled(8), |seed| run(seed, Sizes::usual()));
+    let report = over_seeds(0..scaled(8), |seed| run(seed, ErrnoSizes::usual()));
     report.finish("errno", &[("faults injected", scaled(8) * 20)]);
 }
 

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use bifold_sim::{
     report::{over_seeds, scaled},
-    syscalls::{Sizes, run},
+    syscalls::{SyscallSizes, run},
     trace,
 };
 
 /// Few of the calls of each seed; a soak takes more.
-const SIZES: Sizes = Sizes { every: 149, recoveries: 2, errors_every: 151 };
+const SIZES: SyscallSizes = SyscallSizes { every: 149, recoveries: 2, errors_every: 151 };
 
 #[test]
 fn a_kill_or_an_error_at_any_system_call_loses_nothing_acknowledged() {

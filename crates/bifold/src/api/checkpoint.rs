@@ -117,7 +117,7 @@ fn plan(engine: &Engine) -> Result<Plan> {
 }
 
 /// Where the copy ends.
-struct End {
+struct CopyEnd {
     logs: Vec<LogFile>,
     values: BTreeSet<FileId>,
     /// Values are separated, and the database is open for writing. Recovery of the copy truncates what its manifest
@@ -126,7 +126,7 @@ struct End {
 }
 
 /// Fixes where logs and value files end for the copy: after the same commit.
-fn end_here(engine: &Engine) -> Result<End> {
+fn end_here(engine: &Engine) -> Result<CopyEnd> {
     let mut wal = engine.wal.hold();
     let trees = engine.trees.steady(&*wal);
     let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
@@ -135,7 +135,7 @@ fn end_here(engine: &Engine) -> Result<End> {
     if shares_values {
         trees.iter().for_each(|p| p.placement().seal());
     }
-    Ok(End {
+    Ok(CopyEnd {
         logs: wal.files(),
         values: trees.iter().flat_map(|p| p.placement().live_files()).collect(),
         shares_values,
@@ -143,14 +143,14 @@ fn end_here(engine: &Engine) -> Result<End> {
 }
 
 /// The state that the manifest of the copy begins with.
-fn state_at(engine: &Engine, floor: LogFloor, end: &End) -> Edit {
+fn state_at(engine: &Engine, floor: LogFloor, end: &CopyEnd) -> Edit {
     let mut state = engine.state.as_edit(floor);
     state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
     state
 }
 
 /// The value files of the copy. For a read-only database, also those that only its logs point to.
-fn value_files(engine: &Engine, state: &Edit, end: &End) -> Result<Vec<Piece>> {
+fn value_files(engine: &Engine, state: &Edit, end: &CopyEnd) -> Result<Vec<Piece>> {
     let added = state.values.added.iter().filter(|file| file.bytes > 0);
     let recorded: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
     let writes = engine.options.access == Access::ReadWrite;

@@ -132,7 +132,7 @@ pub struct SalvageProgress {
 }
 
 /// A file and what was found in it.
-struct Opened {
+struct OpenedFile {
     source: Source,
     /// The keyspace of its records: an index into `Salvage::keyspaces`.
     keyspace: usize,
@@ -141,7 +141,7 @@ struct Opened {
 
 /// A keyspace and what was found of it.
 #[derive(Default)]
-struct Space {
+struct FoundKeyspace {
     report: KeyspaceReport,
     /// Range deletes, in the order found.
     ranges: Vec<RangeTombstone>,
@@ -165,8 +165,8 @@ enum Pass {
 /// Value files, open for reading only.
 pub struct Salvage {
     /// Ordered by file number: of two records with the same sequence number, the one in the later file counts.
-    opened: Vec<Opened>,
-    keyspaces: Vec<Space>,
+    opened: Vec<OpenedFile>,
+    keyspaces: Vec<FoundKeyspace>,
     restore: Restore,
     memory_bytes: usize,
 }
@@ -193,7 +193,7 @@ impl Salvage {
             let id = source.description.map(|description| description.keyspace);
             let keyspace = salvage.space(id, name_of(id, source.file, &options.names));
             let report = FileReport::new(path, &source);
-            salvage.opened.push(Opened { source, keyspace, report });
+            salvage.opened.push(OpenedFile { source, keyspace, report });
         }
         let names: BTreeSet<&str> = salvage.keyspaces.iter().map(|keyspace| &*keyspace.report.name).collect();
         if names.len() < salvage.keyspaces.len() {
@@ -236,7 +236,7 @@ impl Salvage {
     /// # Errors
     /// Those of writing to `db`. Damage is not an error.
     pub fn restore(mut self, db: &Db, progress: impl FnMut(SalvageProgress)) -> Result<Report> {
-        let find_or_create = |space: &Space| match db.existing_keyspace(&space.report.name)? {
+        let find_or_create = |space: &FoundKeyspace| match db.existing_keyspace(&space.report.name)? {
             Some(existing) => Ok(existing),
             None => db.keyspace(&space.report.name, db.options().keyspace.clone()),
         };
@@ -262,7 +262,7 @@ impl Salvage {
         let known = self.keyspaces.iter().position(|keyspace| id.is_some() && keyspace.report.id == id);
         known.unwrap_or_else(|| {
             let report = KeyspaceReport { name, id, ..KeyspaceReport::default() };
-            self.keyspaces.push(Space { report, ..Space::default() });
+            self.keyspaces.push(FoundKeyspace { report, ..FoundKeyspace::default() });
             self.keyspaces.len() - 1
         })
     }
@@ -310,7 +310,7 @@ impl Salvage {
 
     /// Walks one file. Only the first pass counts what it finds.
     fn walk(&mut self, at: usize, pass: Pass, newest: &mut Newest, mut report_progress: impl FnMut(u64, usize)) {
-        let Opened { source, keyspace, report } = &mut self.opened[at];
+        let OpenedFile { source, keyspace, report } = &mut self.opened[at];
         let space = &mut self.keyspaces[*keyspace];
         let mut salvage = source.salvage();
         loop {
@@ -352,7 +352,7 @@ impl Salvage {
             return;
         }
         let mut asked = newest.ask();
-        for Opened { source, keyspace, .. } in drop_files {
+        for OpenedFile { source, keyspace, .. } in drop_files {
             let mut salvage = source.salvage();
             loop {
                 match salvage.step() {
@@ -370,7 +370,7 @@ impl Salvage {
 
     /// Decides the fate of a key and counts it.
     fn judge(&mut self, at: usize, key: &[u8], known: &Known) -> Fate {
-        let Space { report, tombstones, .. } = &mut self.keyspaces[at];
+        let FoundKeyspace { report, tombstones, .. } = &mut self.keyspaces[at];
         let covered = tombstones.as_ref().map_or(0, |ranges| ranges.covering(key, key::MAX_SEQNO));
         report.keys += 1;
         let (fate, count) = match known.newest.kind {

@@ -74,6 +74,7 @@ impl Engine {
         let begin = self.env.clock.now();
         let view = tree.view_to_hold();
         let version = &view.version;
+        debug_assert!(job.output_run.is_some(), "whoever takes a job numbers its run: {job:?}");
         let output_run = job.output_run.unwrap_or_else(|| self.numbers.take());
         let removed = job.inputs.iter().map(|&(level, run, table)| TableRemoved { level, run, table }).collect();
         let moves = job.shape == JobShape::Move && may_move(tree, job);

@@ -105,7 +105,7 @@ impl Engine {
                 Some(part_job(levels, part, tree.view().settings.options.table_bytes))
             };
             // Running compactions may hold the tables. When they end the plan has changed, so it is made again.
-            let job = match self.work.try_begin(tree.keyspace, plan) {
+            let job = match self.work.try_begin(tree.keyspace, &self.numbers, plan) {
                 Begun::NothingToDo => return Ok(rewritten),
                 Begun::Busy => {
                     self.wait_until_free(tree)?;

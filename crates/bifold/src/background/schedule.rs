@@ -29,7 +29,7 @@ use crate::{
     },
     commit::room::{Job, Means},
     engine::Engine,
-    state::tree::Tree,
+    state::{tree::Tree, trees::Numbers},
     waiting::signal::{Vigil, Woken},
 };
 
@@ -90,11 +90,11 @@ impl WorkState {
         Some(Task::FlushRange(range))
     }
 
-    fn take_compaction(&mut self, tree: &Arc<Tree>, oldest_snapshot: Option<SeqNo>) -> Option<Task> {
+    fn take_compaction(&mut self, tree: &Arc<Tree>, oldest_snapshot: Option<SeqNo>, numbers: &Numbers) -> Option<Task> {
         let busy = self.busy.entry(tree.keyspace).or_default();
         busy.oldest_snapshot = oldest_snapshot;
-        let job = tree.choose(busy)?;
-        mark(busy, &job);
+        let mut job = tree.choose(busy)?;
+        mark(busy, &mut job, numbers);
         self.gc_came_last = false;
         self.running += 1;
         self.merging += 1;
@@ -102,13 +102,13 @@ impl WorkState {
     }
 
     /// Only while no merge runs in the tree: a running merge may drop the same entries.
-    fn take_prune(&mut self, tree: &Arc<Tree>, snapshots: &[SeqNo]) -> Option<Task> {
+    fn take_prune(&mut self, tree: &Arc<Tree>, snapshots: &[SeqNo], numbers: &Numbers) -> Option<Task> {
         let busy = self.busy.entry(tree.keyspace).or_default();
         if !busy.tables.is_empty() || !busy.outputs.is_empty() {
             return None;
         }
-        let job = tree.choose_held(snapshots)?;
-        mark(busy, &job);
+        let mut job = tree.choose_held(snapshots)?;
+        mark(busy, &mut job, numbers);
         self.running += 1;
         self.merging += 1;
         Some(Task::Compact(Arc::clone(tree), job))
@@ -203,9 +203,9 @@ impl Engine {
                 Choice::FlushRange(at) => state.take_range(&trees[at]),
                 Choice::Compact(at) => {
                     let oldest_snapshot = self.snapshots.oldest();
-                    state.take_compaction(&trees[at], oldest_snapshot)
+                    state.take_compaction(&trees[at], oldest_snapshot, &self.numbers)
                 }
-                Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos()),
+                Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos(), &self.numbers),
                 Choice::Gc(at) => Some(state.take_gc(&trees[at], gc_jobs[at].take()?)),
                 Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
             });

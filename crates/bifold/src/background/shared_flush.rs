@@ -48,12 +48,12 @@ pub(crate) struct SharedFlush {
     flush: Flush,
     /// The keys at which ranges meet, ascending.
     bounds: Vec<Box<[u8]>>,
-    progress: Mutex<Progress>,
+    progress: Mutex<FlushProgress>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Progress {
+struct FlushProgress {
     /// Ranges that someone has taken.
     taken: usize,
     /// Ranges that are being written.

@@ -18,6 +18,7 @@ use bifold_values::placement::GcClaim;
 
 use crate::{
     background::{places::Places, shared_flush::SharedFlush},
+    state::trees::Numbers,
     waiting::{signal::Signal, sync::LockExt},
 };
 
@@ -154,14 +155,19 @@ impl Work {
 
     /// Plans a manual compaction and marks its tables and levels as taken. The plan is made under the lock: a job
     /// changes the tables before it gives them back, so what is free now still exists.
-    pub fn try_begin(&self, keyspace: KeyspaceId, plan: impl FnOnce() -> Option<CompactionJob>) -> Begun {
+    pub fn try_begin(
+        &self,
+        keyspace: KeyspaceId,
+        numbers: &Numbers,
+        plan: impl FnOnce() -> Option<CompactionJob>,
+    ) -> Begun {
         self.take(|state| {
-            let Some(job) = plan() else { return Begun::NothingToDo };
+            let Some(mut job) = plan() else { return Begun::NothingToDo };
             let busy = state.busy.entry(keyspace).or_default();
             if job.inputs.iter().any(|(_, _, table)| busy.tables.contains(table)) || !busy.outputs.is_empty() {
                 return Begun::Busy;
             }
-            mark(busy, &job);
+            mark(busy, &mut job, numbers);
             state.running += 1;
             Begun::Job(job)
         })
@@ -200,8 +206,11 @@ impl Work {
     }
 }
 
-/// Marks what a job takes: its tables, and the keys that it writes in the level of its output.
-pub(crate) fn mark(busy: &mut Busy, job: &CompactionJob) {
+/// Marks what a job takes: its tables, and the keys that it writes in the level of its output. A job that begins a run
+/// gets the number of it here, under the lock, so that a job of other keys that is taken next can write to the same
+/// run.
+pub(crate) fn mark(busy: &mut Busy, job: &mut CompactionJob, numbers: &Numbers) {
+    job.output_run.get_or_insert_with(|| numbers.take());
     busy.tables.extend(job.inputs.iter().map(|i| i.2));
     if !planted!("forget_output_keys") {
         busy.outputs.push(job.output());

@@ -44,7 +44,7 @@ pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 ///
 /// After an error it yields nothing more: it never skips what it could not read.
 pub struct Range {
-    pub(super) state: State,
+    pub(super) state: ScanState,
     pub(super) front: Ahead,
     back: Ahead,
     /// Entries that it may still yield; `None` if there is no limit.
@@ -85,7 +85,7 @@ pub(super) struct Pinned {
     values_asked: AtomicBool,
 }
 
-pub(super) enum State {
+pub(super) enum ScanState {
     /// Nothing was asked for yet.
     Fresh(Box<Fresh>),
     Walking(Box<Visible>),
@@ -182,9 +182,9 @@ impl Engine {
         let view = tree.view_to_hold();
         let values = Arc::clone(&view.values);
         let state = match self.readable(tree) {
-            Ok(()) if is_empty(&bounds) => State::Done,
-            Ok(()) => State::Fresh(Box::new(Fresh { view, bounds, seqno: snapshot.seqno })),
-            Err(error) => State::Failed(Some(error)),
+            Ok(()) if is_empty(&bounds) => ScanState::Done,
+            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds, seqno: snapshot.seqno })),
+            Err(error) => ScanState::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
         let engine = Arc::clone(self);
@@ -292,13 +292,13 @@ impl Range {
         let item = match this.items.pop_front() {
             Some(item) => item,
             None => match &mut self.state {
-                State::Failed(error) => {
+                ScanState::Failed(error) => {
                     // The entries that the other end has read ahead lie beyond the error.
                     other.items.clear();
                     return error.take().map(Err);
                 }
                 // The ends have met: the rest is what the other end has read ahead.
-                State::Fresh(_) | State::Walking(_) | State::Done => other.items.pop_back()?,
+                ScanState::Fresh(_) | ScanState::Walking(_) | ScanState::Done => other.items.pop_back()?,
             },
         };
         this.yielded += 1;
@@ -310,14 +310,14 @@ impl Range {
 
     /// Begins to walk if nothing was asked for yet.
     pub(super) fn begin(&mut self, end: End) {
-        if let State::Fresh(_) = self.state
-            && let State::Fresh(fresh) = std::mem::replace(&mut self.state, State::Done)
+        if let ScanState::Fresh(_) = self.state
+            && let ScanState::Fresh(fresh) = std::mem::replace(&mut self.state, ScanState::Done)
         {
             let ahead = match end {
                 End::Front => Some(self.left.unwrap_or_else(|| self.pinned.tree.scans.expected())),
                 End::Back => None,
             };
-            self.state = State::Walking(Box::new(walk(*fresh, Arc::clone(&self.pinned), ahead)));
+            self.state = ScanState::Walking(Box::new(walk(*fresh, Arc::clone(&self.pinned), ahead)));
         }
     }
 
@@ -327,7 +327,7 @@ impl Range {
             End::Front => (&mut self.front, Visible::next_front),
             End::Back => (&mut self.back, Visible::next_back),
         };
-        let State::Walking(visible) = &mut self.state else { return };
+        let ScanState::Walking(visible) = &mut self.state else { return };
         let prefetches = self.pinned.prefetches(ahead.window == 0);
         let scans = &self.pinned.tree.scans;
         let window = match (prefetches, self.left) {
@@ -345,11 +345,11 @@ impl Range {
             match advance(visible) {
                 Ok(Some(item)) => ahead.items.push_back(item),
                 Ok(None) => {
-                    self.state = State::Done;
+                    self.state = ScanState::Done;
                     break;
                 }
                 Err(error) => {
-                    self.state = State::Failed(Some(error));
+                    self.state = ScanState::Failed(Some(error));
                     break;
                 }
             }

@@ -14,7 +14,7 @@ use bifold_format::pointer;
 use bifold_index::visible::{Item, Visible};
 
 use super::{
-    scan::{End, Range, State},
+    scan::{End, Range, ScanState},
     window,
 };
 
@@ -25,9 +25,9 @@ type See<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 #[derive(Default)]
 struct Queue {
     /// The first one is visited next.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Announced>,
     /// Some that were visited: their memory is used again.
-    spare: Vec<Waiting>,
+    spare: Vec<Announced>,
     /// How many entries were read ahead at last; 0 at the beginning.
     window: usize,
     /// Where the values that were queued last are.
@@ -36,7 +36,7 @@ struct Queue {
 
 /// An entry whose value was announced.
 #[derive(Default)]
-struct Waiting {
+struct Announced {
     key: Vec<u8>,
     seqno: SeqNo,
     /// The encoded pointer, unless the value is inline.
@@ -71,8 +71,8 @@ impl Queue {
     }
 }
 
-impl From<Waiting> for Item {
-    fn from(waiting: Waiting) -> Self {
+impl From<Announced> for Item {
+    fn from(waiting: Announced) -> Self {
         let (kind, payload) = match waiting.inline {
             Some(value) => (Kind::Inline, value),
             None => (Kind::Pointer, Value::copy_of(&waiting.pointer)),
@@ -119,7 +119,7 @@ impl Range {
 
     fn visit_from(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> Result<()> {
         while self.left != Some(0) {
-            let is_walking = matches!(self.state, State::Walking(_)) && !self.pinned.tree.scans.are_cold();
+            let is_walking = matches!(self.state, ScanState::Walking(_)) && !self.pinned.tree.scans.are_cold();
             let flow = if !self.front.items.is_empty() || (queue.waiting.is_empty() && !is_walking) {
                 // What the iterator has read ahead, values from the device, errors, and the end.
                 let Some(pair) = self.step(End::Front) else { return Ok(()) };
@@ -141,13 +141,13 @@ impl Range {
     fn walk_on(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> ControlFlow<()> {
         queue.window = window::in_memory(queue.window).min(self.left.unwrap_or(usize::MAX));
         while queue.waiting.len() < queue.window {
-            let State::Walking(visible) = &mut self.state else { break };
+            let ScanState::Walking(visible) = &mut self.state else { break };
             match visible.advance_front() {
                 Ok(true) => {}
-                Ok(false) => self.state = State::Done,
-                Err(error) => self.state = State::Failed(Some(error)),
+                Ok(false) => self.state = ScanState::Done,
+                Err(error) => self.state = ScanState::Failed(Some(error)),
             }
-            let State::Walking(visible) = &self.state else { break };
+            let ScanState::Walking(visible) = &self.state else { break };
             let Some(entry) = visible.front() else { break };
             if entry.kind == Kind::Inline && queue.waiting.is_empty() {
                 queue.window = 0;

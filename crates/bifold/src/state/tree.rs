@@ -1,5 +1,5 @@
 //! One tree: the memtables and tables of a keyspace, and what readers see of it. Its key ranges with compactions of
-//! their own, which UniKV calls partitions, are in [`Shape`].
+//! their own, which UniKV calls partitions, are in [`TreeShape`].
 //!
 //! ```text
 //! reads ──▶ View ─┬─ active   the memtable that commits go to
@@ -27,7 +27,7 @@ use std::{
 use arc_swap::ArcSwap;
 use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo, planted};
 use bifold_index::{
-    compaction::{by_partition::Shape, run::Held},
+    compaction::{by_partition::TreeShape, run::Held},
     memtable::Memtable,
     table::TableOptions,
     version::Version,
@@ -143,7 +143,7 @@ pub(crate) struct View {
     /// Where separated values live.
     pub values: Arc<Values>,
     /// The shape of the tables, with what the policy of `settings` says of it.
-    shape: OnceLock<Arc<Shape>>,
+    shape: OnceLock<Arc<TreeShape>>,
 }
 
 /// The values of a tree. Only views own it, and nothing that lives as long as a handle. It is dropped with the last
@@ -355,8 +355,8 @@ impl Tree {
     }
 
     /// The shape of the tables of `view`, which is a view of this tree.
-    pub fn shape<'v>(&self, view: &'v View) -> &'v Shape {
-        view.shape.get_or_init(|| Arc::new(Shape::new(view.version.shape(), view.settings.policy.as_ref())))
+    pub fn shape<'v>(&self, view: &'v View) -> &'v TreeShape {
+        view.shape.get_or_init(|| Arc::new(TreeShape::new(view.version.shape(), view.settings.policy.as_ref())))
     }
 
     /// How far the tree is from its shape; from 1.0 on a compaction is due. It is 0 if no compaction can help because

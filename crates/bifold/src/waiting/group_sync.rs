@@ -21,7 +21,7 @@ use super::{
 /// Syncs that threads share.
 #[derive(Debug, Default)]
 pub(crate) struct GroupSync {
-    progress: Mutex<Progress>,
+    progress: Mutex<SyncProgress>,
     changed: Condvar,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum SyncTarget {
 }
 
 #[derive(Debug, Default)]
-struct Progress {
+struct SyncProgress {
     durable: SeqNo,
     running: bool,
 }

@@ -33,13 +33,13 @@ const DESCRIBED_MAX: usize = 16;
 /// The changes and their waiters.
 #[derive(Debug)]
 pub(crate) struct Signal {
-    state: Mutex<State>,
+    state: Mutex<SignalState>,
     changed: Condvar,
     patience: Duration,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SignalState {
     /// Grows with every change.
     epoch: u64,
     stopping: bool,
@@ -167,10 +167,10 @@ impl Signal {
     /// The flag is true if `time` has passed without a change.
     fn sleep<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, SignalState>,
         seen: u64,
         time: Duration,
-    ) -> (MutexGuard<'a, State>, bool) {
+    ) -> (MutexGuard<'a, SignalState>, bool) {
         while state.epoch == seen && !state.stopping {
             let (again, is_over) = wait_for(&self.changed, state, time);
             state = again;
@@ -232,7 +232,7 @@ impl Signal {
     }
 }
 
-impl State {
+impl SignalState {
     fn nobody_works(&self) -> bool {
         self.working.iter().all(|thread| self.waits.values().any(|wait| wait.thread == *thread))
     }

@@ -188,7 +188,7 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
 
 /// A phase's figures with their context.
 #[derive(Serialize)]
-struct Line<'a> {
+struct PhaseLine<'a> {
     #[serde(flatten)]
     report: &'a PhaseReport,
     placement: PlacementKind,
@@ -272,8 +272,8 @@ impl BenchArgs {
         }
     }
 
-    fn line<'a>(&self, report: &'a PhaseReport, placement: PlacementKind) -> Line<'a> {
-        Line {
+    fn line<'a>(&self, report: &'a PhaseReport, placement: PlacementKind) -> PhaseLine<'a> {
+        PhaseLine {
             report,
             placement,
             keys: self.num,

@@ -85,7 +85,7 @@ pub fn run(args: &BenchArgs, plan: &Plan, with: &str, global: &Global, out: &mut
         out.line_now(out.paint(Tone::Dim, &args.describe(&names.join(", "), &place.dir)))?;
     }
     let mut runs: Vec<Run> = Vec::new();
-    let mut shown = Shown { out, quiet: global.json, sides: &sides, bar: Progress::steps() };
+    let mut shown = CompareProgress { out, quiet: global.json, sides: &sides, bar: Progress::steps() };
     driver::drive(&jobs, &place.dir, &Processes::Anytime, &mut shown, &mut |run| {
         runs.push(run);
         Ok(())
@@ -116,14 +116,14 @@ impl Side {
 }
 
 /// Progress: a bar at a terminal, and a line for each finished run.
-struct Shown<'a> {
+struct CompareProgress<'a> {
     out: &'a mut Output,
     quiet: bool,
     sides: &'a [Side],
     bar: Progress,
 }
 
-impl Watch for Shown<'_> {
+impl Watch for CompareProgress<'_> {
     fn begin(&mut self, _: &Job<'_>, _: usize, _: usize) {
         self.bar = Progress::steps();
     }

@@ -25,7 +25,7 @@ const PRINTED_MAX: usize = 20;
 
 /// What `--json` prints.
 #[derive(Serialize)]
-struct Figures<'a> {
+struct SalvageReport<'a> {
     /// Whether nothing was damaged.
     ok: bool,
     /// The directory of the new database.
@@ -73,7 +73,7 @@ pub fn run(args: &SalvageArgs, global: &Global, out: &mut Output) -> Result<()> 
     let seconds = begin.elapsed().as_secs_f64();
     if global.json {
         let made = args.out.as_ref().map(|to| to.display().to_string());
-        out.json(&Figures { ok: report.is_sound(), out: made, seconds, report: &report })?;
+        out.json(&SalvageReport { ok: report.is_sound(), out: made, seconds, report: &report })?;
     } else {
         print(args, &report, seconds, out)?;
     }

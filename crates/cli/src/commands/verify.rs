@@ -14,7 +14,7 @@ use crate::{
 
 /// What was read, and the damage.
 #[derive(Serialize)]
-struct Report {
+struct VerifyReport {
     ok: bool,
     files: u64,
     bytes: u64,
@@ -41,7 +41,7 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
         bifold::verify_in(&Env::system(), path, |at| progress.reach_of(at.done_bytes, at.total_bytes))?
     };
     let problems: Vec<Problem> = report.problems.iter().map(describe).collect();
-    let report = Report {
+    let report = VerifyReport {
         ok: problems.is_empty(),
         files: report.files,
         bytes: report.bytes,
@@ -56,7 +56,7 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     if report.ok { Ok(()) } else { Err(Failure::No(None)) }
 }
 
-fn print(path: &Path, report: &Report, out: &mut Output) -> Result<()> {
+fn print(path: &Path, report: &VerifyReport, out: &mut Output) -> Result<()> {
     let files = output::counted(report.files, "file", "files");
     let read = format!("{} in {files}", output::bytes(report.bytes));
     if report.ok {

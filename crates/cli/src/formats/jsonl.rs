@@ -8,7 +8,7 @@ use super::{Entry, base64};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line<'a> {
+struct EntryLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
     key: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
@@ -23,7 +23,7 @@ struct Line<'a> {
 pub fn write(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
     let (key, key_base64) = split(key);
     let (value, value_base64) = value.map_or((None, None), split);
-    let line = Line { key, key_base64, value, value_base64 };
+    let line = EntryLine { key, key_base64, value, value_base64 };
     // Strings in a struct always serialise, and writing to a vector cannot fail.
     let written = serde_json::to_writer(&mut *out, &line);
     debug_assert!(written.is_ok(), "{written:?}");
@@ -42,7 +42,7 @@ fn split(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 /// # Errors
 /// In words, what is wrong with the line.
 pub fn read(line: &[u8]) -> Result<Entry, String> {
-    let line: Line<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
+    let line: EntryLine<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
     Ok((join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?))
 }
 

@@ -181,11 +181,12 @@ fn drop_files_and_sorted_tables() {
 
     let mut bytes = Vec::new();
     let aliases = (1..20).map(|n| (n * n, n * 10_000)).collect();
-    let properties = sorted::Properties { epoch: 3, values_end: 1 << 24, aliases, regarded: vec![17, 400, 1 << 40] };
+    let properties =
+        sorted::SortedProperties { epoch: 3, values_end: 1 << 24, aliases, regarded: vec![17, 400, 1 << 40] };
     sorted::encode_properties(&mut bytes, (9, 4000), &properties);
     survive(&body(&bytes), drive::sorted_properties);
 
-    let mut builder = sorted::IndexBuilder::default();
+    let mut builder = sorted::SortedIndexBuilder::default();
     (1..20u64).for_each(|n| builder.add(format!("key{n:04}").as_bytes(), 1000 - n, n * 8192));
     let mut bytes = Vec::new();
     builder.finish(&mut bytes, (9, 4000));

@@ -4,13 +4,13 @@
 //! A partition is closed under overlap (see [`Levels::partitions`]), so a job that is right for it alone is right for
 //! the tree.
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Levels};
+use bifold_contract::{Busy, BusyOutput, CompactionJob, CompactionPolicy, Levels, RunId, planted};
 
 use super::shape;
 
 /// See the module's documentation.
 #[derive(Debug)]
-pub struct Shape {
+pub struct TreeShape {
     /// The whole tree.
     pub levels: Levels,
     /// Its partitions, in key order.
@@ -19,7 +19,7 @@ pub struct Shape {
     debts: Vec<(f64, usize)>,
 }
 
-impl Shape {
+impl TreeShape {
     /// The shape of a tree with partitions that `policy` compacts.
     #[must_use]
     pub fn new(levels: Levels, policy: &dyn CompactionPolicy) -> Self {
@@ -41,11 +41,26 @@ impl Shape {
         self.debts.iter().find_map(|&(_, at)| {
             let partition = &self.partitions[at];
             let job = policy.choose(partition, busy)?;
-            // If other partitions have a run at that level, the output joins it: a new run would be one more for
-            // lookups to search.
             let is_first = shape::newest_run(partition, job.output_level).is_none();
-            let output_run = if is_first { shape::newest_run(&self.levels, job.output_level) } else { job.output_run };
+            let output_run = if is_first { self.run_to_join(&job, busy) } else { job.output_run };
             Some(CompactionJob { output_run, ..job })
         })
+    }
+
+    /// The run that receives the result of a job which is the first of its partition at that level: the newest one
+    /// that other partitions have there or that a running job begins. A new run would be one more for lookups to
+    /// search. `None` if there is none, or where a running job writes some of the job's keys to that level: what the
+    /// job writes is newer and must stand above that.
+    fn run_to_join(&self, job: &CompactionJob, busy: &Busy) -> Option<RunId> {
+        let there = || busy.outputs.iter().filter(|output| output.level == job.output_level);
+        let overlaps = |output: &BusyOutput| match &job.keys {
+            Some((first, last)) => output.overlaps(first, last.as_deref()),
+            None => true,
+        };
+        if there().any(overlaps) && !planted!("join_anyway") {
+            return None;
+        }
+        let begun = there().filter_map(|output| output.run).max();
+        shape::newest_run(&self.levels, job.output_level).max(begun)
     }
 }

@@ -6,12 +6,12 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bifold_contract::{
-    Busy, CompactionJob, CompactionPolicy, FileId, JobShape, Level, Levels, Run, RunId, SeqNo, TableMeta,
+    Busy, BusyOutput, CompactionJob, CompactionPolicy, FileId, JobShape, Level, Levels, Run, RunId, SeqNo, TableMeta,
 };
 use proptest::prelude::*;
 
 use super::{
-    by_partition::Shape,
+    by_partition::TreeShape,
     leveled::{Leveled, LeveledOptions},
     shape::{Placed, Span},
     tiered::{Tiered, TieredOptions},
@@ -24,7 +24,7 @@ const ENTRY_BYTES: u64 = 10;
 
 /// A version of all keys in `start..end`: a single one, or a range tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Version {
+struct ModelVersion {
     start: u8,
     /// Exclusive; `u8::MAX` for a tombstone without an upper bound.
     end: u8,
@@ -32,7 +32,7 @@ struct Version {
     is_range: bool,
 }
 
-impl Version {
+impl ModelVersion {
     fn spans(&self, key: u8) -> bool {
         self.start <= key && key < self.end
     }
@@ -63,7 +63,7 @@ struct ModelTable {
     level: u8,
     run: RunId,
     meta: Arc<TableMeta>,
-    versions: Vec<Version>,
+    versions: Vec<ModelVersion>,
 }
 
 /// What other jobs are told of the keys that a job writes.
@@ -71,9 +71,7 @@ struct ModelTable {
 enum Marked {
     /// Any of the level.
     Level,
-    /// What the engine says.
-    AsEngine,
-    /// Those of its inputs.
+    /// Those of its inputs, as in the engine.
     Keys,
 }
 
@@ -82,7 +80,7 @@ struct Model {
     tables: Vec<ModelTable>,
     next_id: u64,
     seqno: SeqNo,
-    running: Vec<(CompactionJob, RunId, bifold_contract::BusyOutput)>,
+    running: Vec<(CompactionJob, RunId, BusyOutput)>,
     boundaries: BTreeSet<u8>,
 }
 
@@ -119,10 +117,10 @@ impl Model {
         }
     }
 
-    fn add_table(&mut self, level: u8, run: RunId, versions: Vec<Version>) {
+    fn add_table(&mut self, level: u8, run: RunId, versions: Vec<ModelVersion>) {
         let id: FileId = self.id();
         // The largest key that an entry touches, or the end of a range tombstone, as in the manifest.
-        let reach = |v: &Version| match v {
+        let reach = |v: &ModelVersion| match v {
             v if !v.is_range || v.end == u8::MAX => v.start,
             v => v.end,
         };
@@ -147,14 +145,14 @@ impl Model {
     }
 
     /// Adds `versions` as a run, cut before each of `cuts`.
-    fn add_run(&mut self, level: u8, run: RunId, versions: &[Version], cuts: &[u8]) {
+    fn add_run(&mut self, level: u8, run: RunId, versions: &[ModelVersion], cuts: &[u8]) {
         let mut edges: Vec<u8> = [&[0], cuts, &[u8::MAX]].concat();
         edges.sort_unstable();
         edges.dedup();
         for edge in edges.windows(2) {
-            let clip = |v: &Version| {
+            let clip = |v: &ModelVersion| {
                 let (start, end) = (v.start.max(edge[0]), v.end.min(edge[1]));
-                (start < end).then_some(Version { start, end, ..*v })
+                (start < end).then_some(ModelVersion { start, end, ..*v })
             };
             self.add_table(level, run, versions.iter().filter_map(clip).collect());
         }
@@ -164,13 +162,13 @@ impl Model {
         let mut versions = Vec::new();
         for &start in keys {
             self.seqno += 1;
-            versions.retain(|v: &Version| v.is_range || v.start != start);
-            versions.push(Version { start, end: start + 1, seqno: self.seqno, is_range: false });
+            versions.retain(|v: &ModelVersion| v.is_range || v.start != start);
+            versions.push(ModelVersion { start, end: start + 1, seqno: self.seqno, is_range: false });
         }
         for &(start, len) in ranges {
             self.seqno += 1;
             let end = if len > KEYS / 2 { u8::MAX } else { start + 1 + len };
-            versions.push(Version { start, end, seqno: self.seqno, is_range: true });
+            versions.push(ModelVersion { start, end, seqno: self.seqno, is_range: true });
         }
         let run = self.id();
         self.add_run(0, run, &versions, cuts);
@@ -179,18 +177,15 @@ impl Model {
     /// Asks the policy, checks its plan and begins it.
     fn begin(&mut self, policy: &dyn CompactionPolicy, how: Marked) -> Result<bool, TestCaseError> {
         let (levels, busy) = (self.levels(), self.busy());
-        let shape = Shape::new(levels.clone(), policy);
-        let Some(job) = shape.choose(policy, &busy) else { return Ok(false) };
+        let shape = TreeShape::new(levels.clone(), policy);
+        let Some(mut job) = shape.choose(policy, &busy) else { return Ok(false) };
         prop_assert!(shape.debt() >= 1.0, "work is due only if the debt says so: {job:?}");
         prop_assert!(!job.inputs.is_empty());
         let position = |input: &(u8, RunId, FileId)| levels.tables().position(|(l, r, t)| *input == (l, r, t.id));
         let positions: Option<Vec<usize>> = job.inputs.iter().map(position).collect();
         prop_assert!(positions.is_some_and(|p| p.is_sorted()), "inputs exist, newest first: {job:?}");
         prop_assert!(job.inputs.iter().all(|i| !busy.tables.contains(&i.2)), "inputs are free: {job:?}");
-        let run = match job.output_run {
-            Some(run) => run,
-            None => self.id(),
-        };
+        let run = *job.output_run.get_or_insert_with(|| self.id());
         let placed: Vec<Placed<'_>> = levels
             .tables()
             .filter(|(_, _, t)| job.inputs.iter().any(|i| i.2 == t.id))
@@ -200,9 +195,8 @@ impl Model {
         let keys = (Box::from(span.start), span.end.map(Box::from));
         prop_assert_eq!(job.keys.as_ref(), Some(&keys), "the keys of all inputs");
         let output = match how {
-            Marked::Level => (job.output_level, None, None),
-            Marked::AsEngine => job.output(),
-            Marked::Keys => (job.output_level, Some(keys.0), keys.1),
+            Marked::Level => BusyOutput { keys: None, ..job.output() },
+            Marked::Keys => job.output(),
         };
         self.running.push((job, run, output));
         Ok(true)
@@ -219,9 +213,9 @@ impl Model {
             self.tables.extend(moved);
             return Ok(());
         }
-        let all: Vec<Version> = inputs.into_iter().flat_map(|t| t.versions).collect();
-        let is_overwritten = |v: &Version| all.iter().any(|newer| newer.seqno > v.seqno && newer.spans(v.start));
-        let kept: Vec<Version> = all.iter().filter(|v| v.is_range || !is_overwritten(v)).copied().collect();
+        let all: Vec<ModelVersion> = inputs.into_iter().flat_map(|t| t.versions).collect();
+        let is_overwritten = |v: &ModelVersion| all.iter().any(|newer| newer.seqno > v.seqno && newer.spans(v.start));
+        let kept: Vec<ModelVersion> = all.iter().filter(|v| v.is_range || !is_overwritten(v)).copied().collect();
         let cuts: Vec<u8> = cuts.iter().chain(&self.boundaries).copied().collect();
         self.add_run(job.output_level, run, &kept, &cuts);
         Ok(())
@@ -247,7 +241,7 @@ impl Model {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum ModelStep {
     /// Where a tree has many boundaries, flushes are not cut at all of them.
     Flush {
         keys: Vec<u8>,
@@ -264,7 +258,7 @@ enum Step {
     Policy(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = ModelStep> {
     let cuts = || prop::collection::vec(1..KEYS, 0..5);
     // Half of all flushes touch a few neighbouring keys, so that some tables do not overlap.
     let keys = prop_oneof![
@@ -274,12 +268,12 @@ fn step() -> impl Strategy<Value = Step> {
     let ranges = prop::collection::vec((0..KEYS, 0..KEYS), 0..2);
     prop_oneof![
         6 => (keys, ranges, cuts(), any::<bool>()).prop_map(|(keys, ranges, cuts, is_cut_at_boundaries)| {
-            Step::Flush { keys, ranges, cuts, is_cut_at_boundaries }
+            ModelStep::Flush { keys, ranges, cuts, is_cut_at_boundaries }
         }),
-        6 => prop_oneof![Just(Marked::Level), Just(Marked::AsEngine), Just(Marked::Keys)].prop_map(Step::Begin),
-        4 => (0..4usize, cuts()).prop_map(|(at, cuts)| Step::End { at, cuts }),
-        1 => (1..KEYS).prop_map(Step::Split),
-        1 => (0..POLICIES).prop_map(Step::Policy),
+        6 => prop_oneof![1 => Just(Marked::Level), 4 => Just(Marked::Keys)].prop_map(ModelStep::Begin),
+        4 => (0..4usize, cuts()).prop_map(|(at, cuts)| ModelStep::End { at, cuts }),
+        1 => (1..KEYS).prop_map(ModelStep::Split),
+        1 => (0..POLICIES).prop_map(ModelStep::Policy),
     ]
 }
 
@@ -320,17 +314,17 @@ proptest! {
         let mut policy_now = policy(first);
         for step in &steps {
             match step {
-                Step::Flush { keys, ranges, cuts, is_cut_at_boundaries } => {
+                ModelStep::Flush { keys, ranges, cuts, is_cut_at_boundaries } => {
                     let mut cuts = cuts.clone();
                     cuts.extend(model.boundaries.iter().filter(|_| *is_cut_at_boundaries));
                     model.flush(keys, ranges, &cuts);
                 }
-                Step::Begin(how) => drop(model.begin(policy_now.as_ref(), *how)?),
-                Step::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
-                Step::End { .. } => {}
-                Step::Split(at) => drop(model.boundaries.insert(*at)),
+                ModelStep::Begin(how) => drop(model.begin(policy_now.as_ref(), *how)?),
+                ModelStep::End { at, cuts } if !model.running.is_empty() => model.end(*at, cuts)?,
+                ModelStep::End { .. } => {}
+                ModelStep::Split(at) => drop(model.boundaries.insert(*at)),
                 // A tree gets another policy only when it is opened, so running jobs are lost.
-                Step::Policy(number) => {
+                ModelStep::Policy(number) => {
                     model.running.clear();
                     policy_now = policy(*number);
                 }
@@ -348,7 +342,7 @@ proptest! {
             jobs += 1;
             prop_assert!(jobs < 200, "it never comes to rest");
         }
-        let debt = Shape::new(model.levels(), policy_now.as_ref()).debt();
+        let debt = TreeShape::new(model.levels(), policy_now.as_ref()).debt();
         prop_assert!(debt < 1.0, "debt without a job: {:?}", model.levels());
     }
 }

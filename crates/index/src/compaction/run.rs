@@ -141,7 +141,7 @@ fn run(
     rewriter: Box<dyn Rewriter>,
     tables: &mut Tables<'_>,
 ) -> Result<Output> {
-    let mut run = Run::new(plan, tombstones, rewriter);
+    let mut run = RewriteState::new(plan, tombstones, rewriter);
     let (start, end) = plan.keys;
     match start {
         Some(start) => input.seek(start, MAX_SEQNO)?,
@@ -161,7 +161,7 @@ fn run(
 }
 
 /// The state of a rewrite.
-struct Run<'a> {
+struct RewriteState<'a> {
     plan: &'a RewritePlan<'a>,
     rewriter: Box<dyn Rewriter>,
     /// The range tombstones of the inputs.
@@ -182,7 +182,7 @@ struct Newest {
     seqno: SeqNo,
 }
 
-impl<'a> Run<'a> {
+impl<'a> RewriteState<'a> {
     fn new(plan: &'a RewritePlan<'a>, tombstones: &RangeTombstones, rewriter: Box<dyn Rewriter>) -> Self {
         Self {
             plan,

@@ -147,11 +147,7 @@ pub(super) fn is_free(busy: &Busy, inputs: &[Placed<'_>], to: u8) -> bool {
     // inputs.
     let from = inputs.iter().map(|table| table.level).min().unwrap_or(to);
     let crosses = |level: u8| level == to || (level > from && level < to);
-    let conflicts = |(level, start, end): &BusyOutput| {
-        crosses(*level)
-            && start.as_ref().is_none_or(|start| span.end.is_none_or(|end| **start <= *end))
-            && end.as_ref().is_none_or(|end| *span.start <= **end)
-    };
+    let conflicts = |output: &BusyOutput| crosses(output.level) && output.overlaps(span.start, span.end);
     is_unused(busy, inputs) && !busy.outputs.iter().any(conflicts)
 }
 

@@ -127,7 +127,8 @@ impl Tiered {
         let table_bytes = self.table_bytes;
         let target = Target { shape, level, run, table_bytes, max_overlap_bytes: u64::MAX, reason };
         // A new run of a running job may come to stand below the run that is merged in place, because it began
-        // earlier: that run would then hold older data above it. Two new runs stand in the order in which they began.
+        // earlier: where both hold a key, that run would then hold older data above it. Two new runs stand in the order
+        // in which their jobs were taken.
         let may_run = match run {
             Some(_) if !planted!("merge_in_place_anyway") => shape::is_free(busy, &inputs, level),
             _ => shape::is_unused(busy, &inputs),

@@ -12,7 +12,7 @@ use bifold_contract::{Entry, Result, SeqNo, Value};
 
 use super::{
     Memtable,
-    entry::{Key, Version},
+    entry::{Key, VersionRef},
     node::{Found, Node},
     order::Order,
     tree::Tree,
@@ -26,7 +26,7 @@ const AHEAD: usize = 4;
 pub struct MemtableCursor {
     position: Option<Position>,
     /// If `newer_known`: the versions of the current key that are newer than the current one, newest first.
-    newer: Vec<Version<'static>>,
+    newer: Vec<VersionRef<'static>>,
     newer_known: bool,
     memtable: Arc<Memtable>,
 }
@@ -38,7 +38,7 @@ struct Position {
     order: Order,
     rank: usize,
     key: Key<'static>,
-    version: Version<'static>,
+    version: VersionRef<'static>,
 }
 
 impl MemtableCursor {

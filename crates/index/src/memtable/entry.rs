@@ -54,7 +54,7 @@ pub(super) struct Key<'m> {
 
 /// A version in an arena that outlives `'m`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Version<'m> {
+pub(super) struct VersionRef<'m> {
     head: NonNull<VersionHead>,
     life: PhantomData<&'m VersionHead>,
 }
@@ -127,15 +127,15 @@ impl<'m> Key<'m> {
 
     /// Its newest version.
     #[inline]
-    pub(super) fn newest(self) -> Version<'m> {
+    pub(super) fn newest(self) -> VersionRef<'m> {
         let newest = self.head().newest.load(Ordering::Acquire);
         // SAFETY: `create` and `push` store only complete versions in the same arena.
-        Version { head: unsafe { NonNull::new_unchecked(newest) }, life: PhantomData }
+        VersionRef { head: unsafe { NonNull::new_unchecked(newest) }, life: PhantomData }
     }
 
     /// Its newest version that is not newer than `snapshot`.
     #[inline]
-    pub(super) fn at(self, snapshot: SeqNo) -> Option<Version<'m>> {
+    pub(super) fn at(self, snapshot: SeqNo) -> Option<VersionRef<'m>> {
         let mut version = self.newest();
         while version.seqno() > snapshot {
             version = version.older()?;
@@ -144,10 +144,10 @@ impl<'m> Key<'m> {
     }
 }
 
-impl<'m> Version<'m> {
+impl<'m> VersionRef<'m> {
     #[inline]
     fn head(self) -> &'m VersionHead {
-        // SAFETY: a `Version` refers to an initialised head that outlives `'m` and never changes.
+        // SAFETY: a `VersionRef` refers to an initialised head that outlives `'m` and never changes.
         unsafe { self.head.as_ref() }
     }
 

@@ -53,7 +53,7 @@ pub(super) struct Truncation {
 
 /// What leaves and inner nodes have in common.
 #[repr(C)]
-pub(super) struct Head {
+pub(super) struct NodeHead {
     order: AtomicU64,
     prefix_len: u32,
     /// 0 for leaves.
@@ -67,18 +67,18 @@ pub(super) struct Head {
 
 #[repr(C, align(64))]
 struct Leaf {
-    head: Head,
+    head: NodeHead,
     /// The next leaf, or one that has since been replaced.
-    next: AtomicPtr<Head>,
+    next: AtomicPtr<NodeHead>,
     /// The leaf that replaced this one: it starts at the same key.
-    successor: AtomicPtr<Head>,
+    successor: AtomicPtr<NodeHead>,
 }
 
 #[repr(C, align(64))]
 struct Inner {
-    head: Head,
+    head: NodeHead,
     /// The child left of all keys, then the child right of each slot's key.
-    children: [AtomicPtr<Head>; SLOTS + 1],
+    children: [AtomicPtr<NodeHead>; SLOTS + 1],
 }
 
 const LEAF_LINES: usize = 4;
@@ -90,8 +90,8 @@ const _: () = assert!(size_of::<Leaf>() == LEAF_LINES * LINE_BYTES && size_of::<
 /// Every pointer in a node leads to a complete node or key of the same arena and may be followed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Node<'m> {
-    head: NonNull<Head>,
-    life: PhantomData<&'m Head>,
+    head: NonNull<NodeHead>,
+    life: PhantomData<&'m NodeHead>,
 }
 
 /// The position of a key in a node, or where it would be.
@@ -250,12 +250,12 @@ impl<'m> Node<'m> {
     /// The pointer comes from [`Node::as_ptr`] of a node in an arena that outlives `'m`, and what that node's thread
     /// wrote before is visible to this one.
     #[inline]
-    pub(super) unsafe fn from_ptr(head: NonNull<Head>) -> Self {
+    pub(super) unsafe fn from_ptr(head: NonNull<NodeHead>) -> Self {
         Self { head, life: PhantomData }
     }
 
     #[inline]
-    pub(super) fn as_ptr(self) -> *mut Head {
+    pub(super) fn as_ptr(self) -> *mut NodeHead {
         self.head.as_ptr()
     }
 
@@ -286,7 +286,7 @@ impl<'m> Node<'m> {
     }
 
     #[inline]
-    fn head(self) -> &'m Head {
+    fn head(self) -> &'m NodeHead {
         // SAFETY: a `Node` refers to an initialised head that outlives `'m` and changes only through atomics.
         unsafe { self.head.as_ref() }
     }
@@ -308,7 +308,7 @@ impl<'m> Node<'m> {
 
 impl Inner {
     #[inline]
-    fn child_cell(&self, order: Order, position: usize) -> &AtomicPtr<Head> {
+    fn child_cell(&self, order: Order, position: usize) -> &AtomicPtr<NodeHead> {
         match position.checked_sub(1) {
             None => &self.children[0],
             Some(rank) => &self.children[order.slot(rank) + 1],

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use super::{
     entry::Key,
-    node::{Head, Node, Place, Truncation, Trust, slice_at},
+    node::{Node, NodeHead, Place, Truncation, Trust, slice_at},
     order::{Order, SLOTS},
 };
 
@@ -95,10 +95,10 @@ impl<'m> Rewrite<'m> {
     }
 
     /// The head of a new node between `fences`, with the keys at `range`.
-    pub(super) fn head(&self, range: Range<usize>, fences: impl FnOnce() -> Fences<'m>) -> Head {
+    pub(super) fn head(&self, range: Range<usize>, fences: impl FnOnce() -> Fences<'m>) -> NodeHead {
         let keys = &self.keys[range.clone()];
         match self.choice {
-            Choice::Keep(truncation) => Head::new(self.level, keys, &self.slices[range], truncation),
+            Choice::Keep(truncation) => NodeHead::new(self.level, keys, &self.slices[range], truncation),
             Choice::Renew { shared_len } => new_head(self.level, keys, choose(shared_len, fences())),
         }
     }
@@ -113,12 +113,12 @@ impl<'m> Rewrite<'m> {
 }
 
 /// The head of a new root above two nodes. All their keys share `shared_len` bytes.
-pub(super) fn root_head(level: u8, separator: Key<'_>, shared_len: usize) -> Head {
+pub(super) fn root_head(level: u8, separator: Key<'_>, shared_len: usize) -> NodeHead {
     new_head(level, &[separator], choose(shared_len, Fences { low: None, high: None }))
 }
 
 /// The head of the first node of a tree.
-pub(super) fn first_head(key: Key<'_>) -> Head {
+pub(super) fn first_head(key: Key<'_>) -> NodeHead {
     new_head(0, &[key], Truncation { prefix_len: 0, trust: Trust::Fences })
 }
 
@@ -143,12 +143,12 @@ fn choose(shared_len: usize, fences: Fences<'_>) -> Truncation {
     Truncation { prefix_len: prefix_len as u32, trust }
 }
 
-fn new_head(level: u8, keys: &[Key<'_>], truncation: Truncation) -> Head {
+fn new_head(level: u8, keys: &[Key<'_>], truncation: Truncation) -> NodeHead {
     let mut slices = [0; SLOTS];
     for (slice, key) in slices.iter_mut().zip(keys) {
         *slice = slice_at(key.bytes(), truncation.prefix_len);
     }
-    Head::new(level, keys, &slices, truncation)
+    NodeHead::new(level, keys, &slices, truncation)
 }
 
 /// The length of the common prefix of two keys.

@@ -27,7 +27,7 @@ use bifold_contract::Entry;
 use super::{
     arena::Arena,
     entry::Key,
-    node::{Found, Head, Node, Place},
+    node::{Found, Node, NodeHead, Place},
     order::{Order, SLOTS},
     rewrite::{Fences, Rewrite, first_head, root_head},
 };
@@ -38,7 +38,7 @@ const MAX_LEVELS: usize = 24;
 
 /// Keys in order. They are in an arena that lives as long as the tree.
 pub(super) struct Tree {
-    root: AtomicPtr<Head>,
+    root: AtomicPtr<NodeHead>,
 }
 
 /// What an insertion added.
@@ -55,7 +55,7 @@ struct Path<'m> {
 }
 
 /// The replacement of a node. `shared_len` is for a new root above two nodes.
-enum Change<'m> {
+enum Replacement<'m> {
     One(Node<'m>),
     Two { left: Node<'m>, separator: Key<'m>, right: Node<'m>, shared_len: usize },
 }
@@ -172,7 +172,7 @@ impl Tree {
             // SAFETY: the arena outlives `'m`, as the caller of `insert` promises.
             let only = unsafe { Node::new_leaf(arena, head, next) };
             leaf.set_successor(only);
-            return self.install(arena, path, Change::One(only));
+            return self.install(arena, path, Replacement::One(only));
         }
         let middle = rewrite.left_len();
         let separator = rewrite.key(middle);
@@ -184,15 +184,15 @@ impl Tree {
             (Node::new_leaf(arena, left_head, Some(right)), right)
         };
         leaf.set_successor(left);
-        self.install(arena, path, Change::Two { left, separator, right, shared_len: rewrite.shared_len() });
+        self.install(arena, path, Replacement::Two { left, separator, right, shared_len: rewrite.shared_len() });
     }
 
     /// Replaces the node below the end of `path`, and rewrites parents as long as they are full.
-    fn install<'m>(&'m self, arena: &mut Arena, mut path: Path<'m>, mut change: Change<'m>) {
+    fn install<'m>(&'m self, arena: &mut Arena, mut path: Path<'m>, mut change: Replacement<'m>) {
         while let Some((parent, position)) = path.pop() {
             let (left, separator, right) = match change {
-                Change::One(node) => return parent.replace_child(parent.order(), position, node),
-                Change::Two { left, separator, right, .. } => (left, separator, right),
+                Replacement::One(node) => return parent.replace_child(parent.order(), position, node),
+                Replacement::Two { left, separator, right, .. } => (left, separator, right),
             };
             let place = parent.search(separator.bytes());
             if parent.has_room_for(place) {
@@ -201,9 +201,9 @@ impl Tree {
             change = rewrite_inner(arena, &path, parent, place, (left, separator, right));
         }
         self.set_root(match change {
-            Change::One(node) => node,
+            Replacement::One(node) => node,
             // SAFETY: as in `rewrite_leaf`.
-            Change::Two { left, separator, right, shared_len } => unsafe {
+            Replacement::Two { left, separator, right, shared_len } => unsafe {
                 Node::new_inner(arena, root_head(left.level() + 1, separator, shared_len), &[left, right])
             },
         });
@@ -217,7 +217,7 @@ fn rewrite_inner<'m>(
     node: Node<'m>,
     place: Place,
     (left, separator, right): (Node<'m>, Key<'m>, Node<'m>),
-) -> Change<'m> {
+) -> Replacement<'m> {
     let rewrite = Rewrite::new(node, place, separator);
     let children: [Node<'m>; SLOTS + 2] = std::array::from_fn(|at| match at {
         _ if at == place.rank => left,
@@ -230,7 +230,7 @@ fn rewrite_inner<'m>(
     if len <= SLOTS {
         let head = rewrite.head(0..len, || path.fences());
         // SAFETY: as in `rewrite_leaf`.
-        return Change::One(unsafe { Node::new_inner(arena, head, &children[..=len]) });
+        return Replacement::One(unsafe { Node::new_inner(arena, head, &children[..=len]) });
     }
     let middle = rewrite.left_len();
     let separator = rewrite.key(middle);
@@ -241,7 +241,7 @@ fn rewrite_inner<'m>(
         let left = Node::new_inner(arena, left_head, &children[..=middle]);
         (left, Node::new_inner(arena, right_head, &children[middle + 1..=len]))
     };
-    Change::Two { left, separator, right, shared_len: rewrite.shared_len() }
+    Replacement::Two { left, separator, right, shared_len: rewrite.shared_len() }
 }
 
 impl<'m> Path<'m> {

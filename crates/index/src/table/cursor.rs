@@ -14,11 +14,8 @@ use bifold_format::{
     table::{Place, index::Index},
 };
 
-use super::{
-    Table,
-    read_ahead::{Direction, ReadAhead},
-};
-use crate::cursor::Cursor;
+use super::{Table, read_ahead::ReadAhead};
+use crate::cursor::{Cursor, Direction};
 
 /// Bytes of the first and of the largest read ahead of a scan. A value that a user holds keeps the whole stretch it
 /// was read in, so the largest stays small.

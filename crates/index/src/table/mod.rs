@@ -64,14 +64,14 @@ pub struct Table {
     /// The place of its filter; empty if it has none.
     filter: Place,
     /// Filter and index, if the budget had room for them.
-    held: Option<Held>,
+    held: Option<FilterAndIndex>,
     tombstones: Vec<RangeTombstone>,
     covering: RangeTombstones,
     obsolete: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Held {
+struct FilterAndIndex {
     filter: Option<Value>,
     index: Option<Value>,
     /// The bytes taken from the budget.
@@ -133,7 +133,7 @@ impl Table {
             return Err(file.error(Corruption::new(0, "table", expected, found)));
         }
         let covering = RangeTombstones::new(&tail.tombstones);
-        let held = Held::take(&tail, context);
+        let held = FilterAndIndex::take(&tail, context);
         let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };
         let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
         Ok(Arc::new(Self { meta, file, context, filter, held, tombstones: tail.tombstones, covering, obsolete }))
@@ -387,7 +387,7 @@ impl Drop for Table {
     }
 }
 
-impl Held {
+impl FilterAndIndex {
     /// Keeps filter and index of a table in memory if the budget has room for them.
     fn take(tail: &Tail, context: &TableContext) -> Option<Self> {
         let sections = [&tail.filter, &tail.index];

@@ -13,15 +13,7 @@ use bifold_format::{
 use bifold_io::Reader;
 
 use super::file::TableFile;
-
-/// The direction in which a cursor moves from block to block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Direction {
-    /// To larger keys.
-    Forward,
-    /// To smaller keys.
-    Backward,
-}
+use crate::cursor::Direction;
 
 /// A range of the file in memory: whole blocks, verified when they are requested.
 #[derive(Debug)]

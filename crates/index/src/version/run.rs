@@ -6,7 +6,7 @@ use bifold_contract::{Entry, Error, Result, RunId, SeqNo, Value};
 use bifold_format::block::heads::{self, HEAD_BYTES, Rest, common_prefix, head};
 
 use crate::{
-    cursor::Cursor,
+    cursor::{Cursor, Direction},
     table::{ReadMode, Table, TableCursor},
 };
 
@@ -131,13 +131,6 @@ pub struct RunCursor {
     mode: ReadMode,
     at: Option<(usize, TableCursor)>,
     failed: Option<Error>,
-}
-
-/// The direction in which to continue if a table has no entry there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    Forward,
-    Backward,
 }
 
 /// Announces that the next `entries` from `key` on will be read from all of these runs together: from each the share

@@ -20,7 +20,7 @@ use crate::{
 /// within the directory's limit of open files; it is then opened again by its name.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    slot: Arc<Slot>,
+    slot: Arc<SharedReader>,
     /// Serves reads that do not need the file to be open.
     mapped: Option<Arc<dyn MappedRead>>,
     len: u64,
@@ -37,7 +37,7 @@ pub(super) enum Access {
 
 /// What all clones share.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct SharedReader {
     dir: Dir,
     path: Arc<Path>,
     entry: Arc<Entry>,
@@ -56,22 +56,22 @@ impl Reader {
     ) -> Result<Self> {
         let entry = Entry::new();
         let file = dir.files.open(&entry, || open().inspect(|file| access.announce(&**file)))?;
-        Self::new(Slot { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &**file)
+        Self::new(SharedReader { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &**file)
     }
 
-    /// Reads through `file` until [`Slot::release`].
+    /// Reads through `file` until [`SharedReader::release`].
     pub(super) fn pinned(dir: &Dir, path: Arc<Path>, access: Access, file: Handle) -> Result<Self> {
         let entry = Entry::new();
         access.announce(&*file);
         dir.files.pin(&entry, Arc::clone(&file));
-        Self::new(Slot { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &*file)
+        Self::new(SharedReader { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &*file)
     }
 
-    fn new(slot: Slot, file: &dyn ReadFile) -> Result<Self> {
+    fn new(slot: SharedReader, file: &dyn ReadFile) -> Result<Self> {
         Ok(Self { len: file.len()?, mapped: file.mapped(), slot: Arc::new(slot) })
     }
 
-    pub(super) fn slot(&self) -> &Arc<Slot> {
+    pub(super) fn slot(&self) -> &Arc<SharedReader> {
         &self.slot
     }
 
@@ -182,7 +182,7 @@ impl Access {
     }
 }
 
-impl Slot {
+impl SharedReader {
     /// Calls `act` with the file, opening it if needed.
     #[inline]
     fn with<T>(&self, act: impl FnOnce(&dyn ReadFile) -> Result<T>) -> Result<T> {
@@ -195,7 +195,7 @@ impl Slot {
         }
     }
 
-    /// Reads through `file` from now on, until [`Slot::release`].
+    /// Reads through `file` from now on, until [`SharedReader::release`].
     pub(super) fn pin(&self, file: Handle) {
         self.access.announce(&*file);
         self.dir.files.pin(&self.entry, file);
@@ -207,7 +207,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for SharedReader {
     fn drop(&mut self) {
         self.release();
         if *self.is_obsolete.get_mut() {

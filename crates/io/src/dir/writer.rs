@@ -11,7 +11,7 @@ use std::{
 
 use bifold_contract::{IoSource, Result};
 
-use super::{IoCounters, reader::Slot, syncs::Syncs};
+use super::{IoCounters, reader::SharedReader, syncs::Syncs};
 use crate::{fs::WriteFile, open_files::Written};
 
 /// A file being appended to. It is open while this lives.
@@ -23,7 +23,7 @@ pub struct Writer {
     pub(super) source: IoSource,
     pub(super) counters: Arc<IoCounters>,
     /// The reader of the same file; it needs this writer's handle for what was just appended.
-    pub(super) readers: Weak<Slot>,
+    pub(super) readers: Weak<SharedReader>,
     pub(super) syncs: Syncs,
     pub(super) _counted: Written,
 }

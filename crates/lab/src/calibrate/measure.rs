@@ -15,7 +15,7 @@ use super::scratch::{Aligned, Scratch};
 
 /// Reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
+pub enum Transfer {
     /// Reads.
     Read,
     /// Writes.
@@ -24,7 +24,7 @@ pub enum Direction {
 
 /// The order in which units are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum UnitOrder {
     /// From the beginning to the end.
     Sequential,
     /// Each unit once, in random order.
@@ -35,9 +35,9 @@ pub enum Order {
 #[derive(Clone, Copy, Debug)]
 pub struct Measurement {
     /// Reads or writes.
-    pub direction: Direction,
+    pub direction: Transfer,
     /// The order of units.
-    pub order: Order,
+    pub order: UnitOrder,
     /// Bytes of a request.
     pub unit: usize,
     /// Concurrent requests.
@@ -47,7 +47,7 @@ pub struct Measurement {
 }
 
 /// The state that all threads share.
-struct Run<'a> {
+struct MeasureState<'a> {
     scratch: &'a Scratch,
     what: Measurement,
     units: Units,
@@ -66,7 +66,7 @@ impl Measurement {
     pub fn run(self, scratch: &Scratch) -> io::Result<f64> {
         scratch.make_cold(self.order)?;
         let mut buffers: Vec<Aligned> = (0..self.depth).map(|_| self.buffer()).collect();
-        let run = Run {
+        let run = MeasureState {
             scratch,
             what: self,
             units: Units::new(scratch.bytes / self.unit as u64),
@@ -93,7 +93,7 @@ impl Measurement {
                 )
             })
         })?;
-        if self.direction == Direction::Write {
+        if self.direction == Transfer::Write {
             scratch.file.sync_data()?;
         }
         // A coarse clock must not make the rate infinite.
@@ -102,20 +102,20 @@ impl Measurement {
 
     fn buffer(self) -> Aligned {
         match self.direction {
-            Direction::Read => Aligned::new(self.unit),
-            Direction::Write => Aligned::random(self.unit),
+            Transfer::Read => Aligned::new(self.unit),
+            Transfer::Write => Aligned::random(self.unit),
         }
     }
 }
 
-impl Run<'_> {
+impl MeasureState<'_> {
     /// Takes units until the time is over, and returns their bytes.
     fn work(&self, buffer: &mut [u8]) -> io::Result<u64> {
         let mut bytes = 0;
         while let Some(offset) = self.next_offset() {
             match self.what.direction {
-                Direction::Read => self.scratch.file.read_exact_at(buffer, offset)?,
-                Direction::Write => self.scratch.file.write_all_at(buffer, offset)?,
+                Transfer::Read => self.scratch.file.read_exact_at(buffer, offset)?,
+                Transfer::Write => self.scratch.file.write_all_at(buffer, offset)?,
             }
             bytes += buffer.len() as u64;
         }
@@ -134,8 +134,8 @@ impl Run<'_> {
         }
         let turn = turn % self.units.count;
         let unit = match self.what.order {
-            Order::Sequential => turn,
-            Order::Random => self.units.scattered(turn),
+            UnitOrder::Sequential => turn,
+            UnitOrder::Random => self.units.scattered(turn),
         };
         Some(unit * self.what.unit as u64)
     }
@@ -194,8 +194,8 @@ mod tests {
     fn where_the_page_cache_is_in_the_way_each_unit_is_taken_once() {
         let mut scratch = Scratch::new(&std::env::temp_dir(), 1 << 20, &[4096], &mut |_| ()).unwrap();
         scratch.caching = bifold_vat::Caching::Dropped;
-        for direction in [Direction::Read, Direction::Write] {
-            for order in [Order::Sequential, Order::Random] {
+        for direction in [Transfer::Read, Transfer::Write] {
+            for order in [UnitOrder::Sequential, UnitOrder::Random] {
                 let time = Duration::from_secs(60);
                 let rate = Measurement { direction, order, unit: 4096, depth: 4, time }.run(&scratch).unwrap();
                 assert!(rate > 0.0, "{direction:?} {order:?}");

@@ -14,7 +14,7 @@ use std::{
 
 use bifold_vat::Caching;
 
-use super::{Progress, measure::Order};
+use super::{CalibrationProgress, measure::UnitOrder};
 use crate::{Failure, Result, random::Random, report, room};
 
 /// The alignment of memory for direct reads and writes: no device asks for more.
@@ -83,7 +83,7 @@ impl Scratch {
     ///
     /// # Errors
     /// [`Failure::System`].
-    pub fn new(dir: &Path, bytes: u64, units: &[usize], seen: &mut dyn FnMut(Progress)) -> Result<Self> {
+    pub fn new(dir: &Path, bytes: u64, units: &[usize], seen: &mut dyn FnMut(CalibrationProgress)) -> Result<Self> {
         let path = dir.join(format!(".bifold-calibrate-{}", std::process::id()));
         let mut options = OpenOptions::new();
         options.read(true).write(true);
@@ -111,7 +111,7 @@ impl Scratch {
     ///
     /// # Errors
     /// The system's.
-    pub fn make_cold(&self, order: Order) -> io::Result<()> {
+    pub fn make_cold(&self, order: UnitOrder) -> io::Result<()> {
         if !self.once_only() {
             return Ok(());
         }
@@ -122,14 +122,14 @@ impl Scratch {
 }
 
 /// Writes the file from end to end, so that it has all its blocks and no hole.
-fn fill(file: &File, bytes: u64, seen: &mut dyn FnMut(Progress)) -> io::Result<()> {
+fn fill(file: &File, bytes: u64, seen: &mut dyn FnMut(CalibrationProgress)) -> io::Result<()> {
     let chunk = Aligned::random(CHUNK);
     let mut at = 0;
     while at < bytes {
         let len = (bytes - at).min(CHUNK as u64);
         file.write_all_at(&chunk.as_ref()[..len as usize], at)?;
         at += len;
-        seen(Progress::Writing(at, bytes));
+        seen(CalibrationProgress::Writing(at, bytes));
     }
     file.sync_all()
 }
@@ -188,15 +188,15 @@ pub(crate) fn direct(_options: &mut OpenOptions) -> io::Result<&mut OpenOptions>
 }
 
 #[cfg(target_os = "linux")]
-fn drop_pages(file: &File, order: Order) -> io::Result<()> {
+fn drop_pages(file: &File, order: UnitOrder) -> io::Result<()> {
     use rustix::fs::{Advice, fadvise};
     fadvise(file, 0, None, Advice::DontNeed)?;
     // Read-ahead of random reads would fetch data that nobody asks for, or that later reads find in memory.
-    Ok(fadvise(file, 0, None, if order == Order::Random { Advice::Random } else { Advice::Normal })?)
+    Ok(fadvise(file, 0, None, if order == UnitOrder::Random { Advice::Random } else { Advice::Normal })?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn drop_pages(_file: &File, _order: Order) -> io::Result<()> {
+fn drop_pages(_file: &File, _order: UnitOrder) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "how to drop pages from the page cache is known for Linux only"))
 }
 
@@ -233,7 +233,7 @@ mod tests {
         let scratch = Scratch::new(&dir, 1 << 20, &[512, 4096], &mut |_| ()).unwrap();
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
         assert_eq!(scratch.file.metadata().unwrap().len(), 1 << 20);
-        scratch.make_cold(Order::Random).unwrap();
+        scratch.make_cold(UnitOrder::Random).unwrap();
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -31,7 +31,7 @@ impl Axis {
     pub fn from_zero(least: f64, most: f64, count: usize) -> Self {
         let (least, most) = (least.min(0.0), most.max(0.0));
         let most = if most > least { most } else { least + 1.0 };
-        let step = Step::about((most - least) / count.max(1) as f64);
+        let step = AxisStep::about((most - least) / count.max(1) as f64);
         // What is above a mark by less than computers are exact to needs no mark more.
         let (first, last) = ((least / step.value() + 1e-9).floor(), (most / step.value() - 1e-9).ceil());
         let last = if last > first { last } else { first + 1.0 };
@@ -81,12 +81,12 @@ pub const MARKED_MAX: usize = 15;
 
 /// 1, 2 or 5 times a power of ten.
 #[derive(Clone, Copy)]
-struct Step {
+struct AxisStep {
     digit: f64,
     power: i32,
 }
 
-impl Step {
+impl AxisStep {
     /// The least that is no smaller than this.
     fn about(value: f64) -> Self {
         let power = value.log10().floor().clamp(-300.0, 300.0) as i32;
@@ -122,7 +122,7 @@ impl Step {
 
 /// Round marks on a linear axis that begins anywhere.
 fn rounds(from: f64, to: f64) -> Vec<(f64, String)> {
-    let step = Step::about((to - from) / 5.0);
+    let step = AxisStep::about((to - from) / 5.0);
     let (first, last) = ((from / step.value() - 1e-9).ceil(), (to / step.value() + 1e-9).floor());
     (0..=(last - first).max(0.0) as u32)
         .map(|mark| (first + f64::from(mark)) * step.value())
@@ -135,8 +135,8 @@ fn ratios(from: f64, to: f64) -> Vec<(f64, String)> {
     let powers = from.log10().floor() as i32..=to.log10().ceil() as i32;
     let digits: &[f64] = if (to / from).log10() > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     powers
-        .flat_map(|power| digits.iter().map(move |digit| Step { digit: *digit, power }))
-        .map(Step::value)
+        .flat_map(|power| digits.iter().map(move |digit| AxisStep { digit: *digit, power }))
+        .map(AxisStep::value)
         .filter(|value| (from * (1.0 - 1e-9)..=to * (1.0 + 1e-9)).contains(value))
         .map(|value| (value.clamp(from, to), parameter(value)))
         .collect()

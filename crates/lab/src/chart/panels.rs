@@ -40,7 +40,7 @@ pub fn stacked(title: String, panels: &[Panel]) -> Picture {
 }
 
 /// Where the curves of a panel are.
-struct Frame<'a> {
+struct PanelFrame<'a> {
     panel: &'a Panel,
     left: f64,
     top: f64,
@@ -48,7 +48,7 @@ struct Frame<'a> {
     bottom: f64,
 }
 
-impl Frame<'_> {
+impl PanelFrame<'_> {
     fn x(&self, value: f64) -> f64 {
         self.left + share(&self.panel.x, value) * (self.right - self.left)
     }
@@ -73,7 +73,8 @@ impl Pen {
         let title = format!("({letter}) {}", panel.title);
         self.text(&title, (MIDDLE, y + LINE_HEIGHT / 2.0), Anchor::Middle, Weight::Bold);
         let top = sharp(self.legend(panel, y + LINE_HEIGHT) + 8.0);
-        let frame = Frame { panel, left: sharp(LEFT), top, right: sharp(WIDTH - RIGHT), bottom: top + CURVES_HEIGHT };
+        let frame =
+            PanelFrame { panel, left: sharp(LEFT), top, right: sharp(WIDTH - RIGHT), bottom: top + CURVES_HEIGHT };
         self.axes(&frame);
         for (curve, paint) in panel.curves.iter().zip((0..).map(Paint::Series)) {
             self.curve(&frame, curve, paint);
@@ -100,8 +101,8 @@ impl Pen {
         y + panel.curves.len().div_ceil(columns) as f64 * LINE_HEIGHT
     }
 
-    fn axes(&mut self, frame: &Frame<'_>) {
-        let Frame { panel, left, top, right, bottom } = *frame;
+    fn axes(&mut self, frame: &PanelFrame<'_>) {
+        let PanelFrame { panel, left, top, right, bottom } = *frame;
         for tick in &panel.x.ticks {
             let x = sharp(frame.x(*tick));
             self.line(vec![(x, top), (x, bottom)], 1.0, Paint::Faint);
@@ -124,7 +125,7 @@ impl Pen {
     }
 
     /// A dashed line across, with what it means above it, right of the middle where no curve is near.
-    fn reference(&mut self, frame: &Frame<'_>, value: f64, meaning: &str) {
+    fn reference(&mut self, frame: &PanelFrame<'_>, value: f64, meaning: &str) {
         let y = sharp(frame.y(value));
         let mut x = frame.left;
         while x < frame.right {
@@ -135,7 +136,7 @@ impl Pen {
         self.written(meaning, at, Anchor::Middle, Weight::Regular, Direction::Right, Paint::Reference);
     }
 
-    fn curve(&mut self, frame: &Frame<'_>, curve: &Curve, paint: Paint) {
+    fn curve(&mut self, frame: &PanelFrame<'_>, curve: &Curve, paint: Paint) {
         let places: Vec<Point> = curve.points.iter().map(|&(x, y)| (frame.x(x), frame.y(y))).collect();
         for points in inside(&places, frame.top, frame.bottom) {
             self.line(points, 2.0, paint);

@@ -12,7 +12,7 @@ use super::{
     pen::{Pen, inside, sharp},
     series,
 };
-use crate::experiment::view::{Chart, LinePoint, Shape as Content};
+use crate::experiment::view::{Chart, ChartKind, LinePoint};
 
 /// How a chart is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +58,11 @@ pub fn picture(chart: &Chart, look: Look<'_>) -> Option<Picture> {
     };
     frame.lines(&mut pen);
     let bottom = match &chart.shape {
-        Content::Bars { groups, series } => {
+        ChartKind::Bars { groups, series } => {
             plot.bars(&mut pen, &frame, groups, series);
             below_groups(&mut pen, &frame, groups)
         }
-        Content::Lines { label, log, series } => plot.curves(&mut pen, &frame, label, *log, series),
+        ChartKind::Lines { label, log, series } => plot.curves(&mut pen, &frame, label, *log, series),
     };
     let height = (bottom + EDGE).ceil();
     Some(Picture { title: chart.title.clone(), width: plot.width, height, font_size: FONT_SIZE, shapes: pen.shapes })
@@ -111,11 +111,11 @@ struct Plot<'a> {
 impl<'a> Plot<'a> {
     fn new(chart: &'a Chart, look: Look<'a>) -> Option<Self> {
         let all: Vec<(&str, Vec<Spread>)> = match &chart.shape {
-            Content::Bars { series, .. } => {
+            ChartKind::Bars { series, .. } => {
                 let of = |bars: &[Option<Spread>]| bars.iter().filter_map(|bar| bar.and_then(whole)).collect();
                 series.iter().map(|(name, bars)| (name.as_str(), of(bars))).collect()
             }
-            Content::Lines { series, .. } => {
+            ChartKind::Lines { series, .. } => {
                 let of =
                     |points: &[LinePoint]| points.iter().filter_map(|point| Some(whole_point(*point)?.1)).collect();
                 series.iter().map(|(name, points)| (name.as_str(), of(points))).collect()
@@ -128,8 +128,8 @@ impl<'a> Plot<'a> {
             return None;
         }
         let bars = match &chart.shape {
-            Content::Bars { groups, series } => groups.len() * series.len(),
-            Content::Lines { .. } => 0,
+            ChartKind::Bars { groups, series } => groups.len() * series.len(),
+            ChartKind::Lines { .. } => 0,
         };
         let highest = spreads.iter().map(|spread| spread[2]).fold(f64::MIN, f64::max);
         Some(Self {
@@ -181,7 +181,7 @@ impl<'a> Plot<'a> {
         let (side, end) = (self.side(), self.width - EDGE);
         let mut x = side;
         // What stands before each name, with the room between.
-        let sample = if matches!(self.chart.shape, Content::Bars { .. }) { 18.0 } else { 26.0 };
+        let sample = if matches!(self.chart.shape, ChartKind::Bars { .. }) { 18.0 } else { 26.0 };
         for &(number, name) in &self.names {
             let name = fitted(name, FONT_SIZE, end - side - sample);
             let room = sample + room_of(&name, FONT_SIZE);
@@ -190,8 +190,8 @@ impl<'a> Plot<'a> {
             }
             let (middle, paint) = (y + LINE_HEIGHT / 2.0, self.paint(number));
             match self.chart.shape {
-                Content::Bars { .. } => series::bar(pen, paint, (x, middle - 6.0), (12.0, 12.0)),
-                Content::Lines { .. } => {
+                ChartKind::Bars { .. } => series::bar(pen, paint, (x, middle - 6.0), (12.0, 12.0)),
+                ChartKind::Lines { .. } => {
                     series::line(pen, paint, vec![(x, middle), (x + 20.0, middle)], 2.5);
                     series::mark(pen, paint, (x + 10.0, middle));
                 }

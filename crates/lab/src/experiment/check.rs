@@ -94,7 +94,7 @@ fn rounded(bound: &f64) -> f64 {
 
 /// A check and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct CheckOutcome {
     /// [`Check::what`].
     pub what: String,
     /// [`Check::paper`].
@@ -135,7 +135,7 @@ impl Verdict {
 
     /// Of these outcomes.
     #[must_use]
-    pub fn of(outcomes: &[Outcome]) -> Self {
+    pub fn of(outcomes: &[CheckOutcome]) -> Self {
         let (mut held, mut measured) = (0, 0);
         for holds in outcomes.iter().filter_map(|outcome| outcome.holds) {
             measured += 1;
@@ -161,9 +161,9 @@ impl Check {
         Self { what: what.into(), paper: paper.into(), rule, ours: Box::new(ours) }
     }
 
-    fn outcome(&self, data: &Data<'_>) -> Outcome {
+    fn outcome(&self, data: &Data<'_>) -> CheckOutcome {
         let ours = (self.ours)(data).filter(|figure| figure.is_finite());
-        Outcome {
+        CheckOutcome {
             what: self.what.clone(),
             paper: self.paper.clone(),
             rule: self.rule.to_string(),
@@ -176,7 +176,7 @@ impl Check {
 impl Experiment {
     /// The outcome of every check.
     #[must_use]
-    pub fn outcomes(&self, data: &Data<'_>) -> Vec<Outcome> {
+    pub fn outcomes(&self, data: &Data<'_>) -> Vec<CheckOutcome> {
         self.checks.iter().map(|check| check.outcome(data)).collect()
     }
 }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_verdict_counts_what_was_measured() {
         let outcome =
-            |holds| Outcome { what: String::new(), paper: String::new(), rule: String::new(), ours: None, holds };
+            |holds| CheckOutcome { what: String::new(), paper: String::new(), rule: String::new(), ours: None, holds };
         for (all, verdict) in [
             (vec![Some(true), None], Verdict::Reproduced),
             (vec![Some(true), Some(false)], Verdict::Partly),

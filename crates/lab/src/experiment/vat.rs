@@ -13,7 +13,7 @@ use bifold_vat::{
 use super::{
     Experiment, Maker, Paper, View,
     check::{Check, Rule, falls, rises},
-    view::{Chart, Shape},
+    view::{Chart, ChartKind},
 };
 use crate::scale::Scale;
 
@@ -48,7 +48,7 @@ fn chart(panel: &Panel) -> Chart {
     Chart {
         title: panel.title.to_owned(),
         unit: panel.y.label.to_owned(),
-        shape: Shape::Lines {
+        shape: ChartKind::Lines {
             label: panel.x.label.to_owned(),
             log: panel.x.scale == AxisScale::Log,
             series: panel.curves.iter().map(|curve| (curve.name.clone(), shown(&curve.points))).collect(),

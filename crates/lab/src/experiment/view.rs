@@ -56,7 +56,7 @@ pub struct Chart {
     /// Along the vertical axis.
     pub unit: String,
     /// What it is made of.
-    pub shape: Shape,
+    pub shape: ChartKind,
 }
 
 /// The parameter, and the median, the least and the most; no numbers (NaN) where nothing was measured, so that the
@@ -69,7 +69,7 @@ pub type Curves = fn(&Data<'_>) -> Vec<(String, Vec<LinePoint>)>;
 /// What a chart is made of. The points of a series are `None` where nothing was measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum ChartKind {
     /// Groups of bars.
     Bars {
         /// The groups.
@@ -133,20 +133,22 @@ impl View {
     pub fn chart(&self, data: &Data<'_>) -> Chart {
         let shape = match &self.over {
             Over::Computed(chart) => return (**chart).clone(),
-            Over::Curves { label, log, of } => Shape::Lines { label: (*label).to_owned(), log: *log, series: of(data) },
+            Over::Curves { label, log, of } => {
+                ChartKind::Lines { label: (*label).to_owned(), log: *log, series: of(data) }
+            }
             Over::Steps(steps) => self.bars_of(data, steps),
             Over::Parameter { step, label, log } => self.lines_of(data, step, label, *log),
         };
         Chart { title: self.title.clone(), unit: self.unit.to_owned(), shape }
     }
 
-    fn bars_of(&self, data: &Data<'_>, steps: &[&'static str]) -> Shape {
+    fn bars_of(&self, data: &Data<'_>, steps: &[&'static str]) -> ChartKind {
         let of = |series: &str| steps.iter().map(|step| self.figure(data, series, None, step)).collect();
         let series = data.series().into_iter().map(|series| (series.to_owned(), of(series))).collect();
-        Shape::Bars { groups: steps.iter().map(|&step| step.to_owned()).collect(), series }
+        ChartKind::Bars { groups: steps.iter().map(|&step| step.to_owned()).collect(), series }
     }
 
-    fn lines_of(&self, data: &Data<'_>, step: &str, label: &str, log: bool) -> Shape {
+    fn lines_of(&self, data: &Data<'_>, step: &str, label: &str, log: bool) -> ChartKind {
         let of = |series: &str| {
             let arms = data.measured().filter(|(arm, _)| arm.series == series);
             let mut points: Vec<LinePoint> = arms
@@ -156,7 +158,7 @@ impl View {
             points
         };
         let series = data.series().into_iter().map(|series| (series.to_owned(), of(series))).collect();
-        Shape::Lines { label: label.to_owned(), log, series }
+        ChartKind::Lines { label: label.to_owned(), log, series }
     }
 
     fn figure(&self, data: &Data<'_>, series: &str, x: Option<f64>, step: &str) -> Option<[f64; 3]> {
@@ -171,7 +173,7 @@ impl Experiment {
     pub fn charts(&self, data: &Data<'_>) -> Vec<Chart> {
         let chart = |view: &View| {
             let mut chart = view.chart(data);
-            if let (Over::Parameter { .. }, Shape::Lines { series, .. }) = (&view.over, &mut chart.shape) {
+            if let (Over::Parameter { .. }, ChartKind::Lines { series, .. }) = (&view.over, &mut chart.shape) {
                 series.iter_mut().for_each(|(name, points)| add_gaps(name, points, &self.arms));
             }
             chart

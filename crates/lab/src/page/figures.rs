@@ -12,7 +12,7 @@ use crate::{
         axis::{MARKED_MAX, drawable},
         numbers::{number, parameter, range},
     },
-    experiment::view::{Chart, Shape},
+    experiment::view::{Chart, ChartKind},
 };
 
 /// Tables of more series than this have a row of the page for themselves: half of one, or of a sheet of paper, is too
@@ -35,7 +35,7 @@ pub fn all(finding: &Finding<'_>) -> Option<Markup> {
 }
 
 /// A row: what it is of, what sorts it, and the figures of all series.
-struct Row {
+struct FigureRow {
     name: String,
     sort: Option<f64>,
     figures: Vec<Option<[f64; 3]>>,
@@ -48,8 +48,8 @@ fn of(chart: &Chart) -> Option<(usize, Markup)> {
         return None;
     }
     let over = match &chart.shape {
-        Shape::Bars { .. } => "step",
-        Shape::Lines { label, .. } => label.as_str(),
+        ChartKind::Bars { .. } => "step",
+        ChartKind::Lines { label, .. } => label.as_str(),
     };
     let kind = if rows.iter().all(|row| row.sort.is_some()) { "number" } else { "text" };
     let heads = [(over, kind)].into_iter().chain(names(chart).map(|name| (name, "number")));
@@ -65,18 +65,18 @@ fn of(chart: &Chart) -> Option<(usize, Markup)> {
     Some((rows.len(), scroll_as(class, &chart.title, table)))
 }
 
-fn rows(chart: &Chart) -> Vec<Row> {
+fn rows(chart: &Chart) -> Vec<FigureRow> {
     match &chart.shape {
-        Shape::Bars { groups, series } => groups
+        ChartKind::Bars { groups, series } => groups
             .iter()
             .enumerate()
-            .map(|(at, name)| Row {
+            .map(|(at, name)| FigureRow {
                 name: name.clone(),
                 sort: None,
                 figures: series.iter().map(|(_, bars)| bars.get(at).copied().flatten().filter(sound)).collect(),
             })
             .collect(),
-        Shape::Lines { series, .. } => {
+        ChartKind::Lines { series, .. } => {
             let mut xs: Vec<f64> =
                 series.iter().flat_map(|(_, points)| points).map(|point| point.0).filter(|x| drawable(*x)).collect();
             xs.sort_by(f64::total_cmp);
@@ -85,7 +85,7 @@ fn rows(chart: &Chart) -> Vec<Row> {
             let at = |x: f64| {
                 let of = |points: &[(f64, [f64; 3])]| points.iter().find(|point| point.0 == x).map(|point| point.1);
                 let figures = series.iter().map(|(_, points)| of(points).filter(sound)).collect();
-                Row { name: parameter(x), sort: Some(x), figures }
+                FigureRow { name: parameter(x), sort: Some(x), figures }
             };
             xs.into_iter().step_by(every).map(at).collect()
         }
@@ -96,7 +96,7 @@ fn sound(figure: &[f64; 3]) -> bool {
     figure.iter().all(|figure| drawable(*figure))
 }
 
-fn row(row: &Row) -> Markup {
+fn row(row: &FigureRow) -> Markup {
     let base = row.figures.first().copied().flatten().map(|figure| figure[0]).filter(|base| *base != 0.0);
     let cells = row.figures.iter().enumerate().map(|(at, figure)| {
         let Some(figure) = figure else { return words("td", &[("class", "number")], "–") };

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use crate::{
     chart::{SERIES, axis::drawable, plot::Look},
     experiment::{
-        Data, Experiment, Outcome, Paper, Verdict,
+        CheckOutcome, Data, Experiment, Paper, Verdict,
         check::Rule,
-        view::{Chart, Over, Shape, View},
+        view::{Chart, ChartKind, Over, View},
     },
     record::Run,
 };
@@ -21,7 +21,7 @@ pub struct Finding<'a> {
     /// The measurements.
     pub data: Data<'a>,
     /// The outcomes of its checks, in their order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<CheckOutcome>,
     /// The verdict.
     pub verdict: Verdict,
     /// Its charts, in the order of its views.
@@ -70,12 +70,12 @@ impl Finding<'_> {
     }
 
     /// The rules and their outcomes.
-    pub fn ruled(&self) -> impl Iterator<Item = (Rule, &Outcome)> {
+    pub fn ruled(&self) -> impl Iterator<Item = (Rule, &CheckOutcome)> {
         self.experiment.checks.iter().map(|check| check.rule).zip(&self.outcomes)
     }
 
     /// Measured rules with a size, the one that is missed most first: [`margin`] and outcome.
-    pub fn by_margin(&self) -> Vec<(f64, Rule, &Outcome)> {
+    pub fn by_margin(&self) -> Vec<(f64, Rule, &CheckOutcome)> {
         let mut measured: Vec<_> =
             self.ruled().filter_map(|(rule, outcome)| Some((margin(rule, outcome.ours?)?, rule, outcome))).collect();
         measured.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -149,8 +149,8 @@ impl Palette {
 /// The series of a chart.
 pub fn names(chart: &Chart) -> Box<dyn Iterator<Item = &str> + '_> {
     match &chart.shape {
-        Shape::Bars { series, .. } => Box::new(series.iter().map(|(name, _)| name.as_str())),
-        Shape::Lines { series, .. } => Box::new(series.iter().map(|(name, _)| name.as_str())),
+        ChartKind::Bars { series, .. } => Box::new(series.iter().map(|(name, _)| name.as_str())),
+        ChartKind::Lines { series, .. } => Box::new(series.iter().map(|(name, _)| name.as_str())),
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         let chart = |names: &[&str]| Chart {
             title: String::new(),
             unit: String::new(),
-            shape: Shape::Bars {
+            shape: ChartKind::Bars {
                 groups: Vec::new(),
                 series: names.iter().map(|name| ((*name).to_owned(), Vec::new())).collect(),
             },

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     chart::numbers::number,
-    experiment::{Outcome, Paper, Verdict, check::Rule},
+    experiment::{CheckOutcome, Paper, Verdict, check::Rule},
 };
 
 const STYLE: &str = include_str!("style.css");
@@ -198,7 +198,7 @@ fn row(finding: &Finding<'_>) -> Markup {
     let (held, measured) = (finding.held(), finding.measured());
     let share = (held as f64 / measured.max(1) as f64).to_string();
     let margins = finding.by_margin();
-    let margin = |found: Option<&(f64, Rule, &Outcome)>| match found {
+    let margin = |found: Option<&(f64, Rule, &CheckOutcome)>| match found {
         Some((margin, rule, outcome)) => {
             let said = format!("{}: {}", outcome.what, ours(*rule, outcome.ours));
             let class = if *margin >= 1.0 { "number" } else { "number missed" };

@@ -14,7 +14,7 @@ use crate::{
         plot,
         svg::{self, Colors},
     },
-    experiment::{Outcome, check::Rule},
+    experiment::{CheckOutcome, check::Rule},
     scale::Scale,
 };
 
@@ -66,7 +66,7 @@ fn rules(finding: &Finding<'_>) -> Markup {
     };
     let heads = ["What", says, "It holds where ours is", "Ours", "Holds"];
     let head = heads.map(|name| words("th", &[("scope", "col")], name));
-    let row = |(rule_of, outcome): (Rule, &Outcome)| {
+    let row = |(rule_of, outcome): (Rule, &CheckOutcome)| {
         let class = match outcome.holds {
             Some(true) => "holds yes",
             Some(false) => "holds no",

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     chart::numbers::number,
-    experiment::{Outcome, Paper, Verdict, check::Rule, data},
+    experiment::{CheckOutcome, Paper, Verdict, check::Rule, data},
     machine::Machine,
     record::Run,
     scale::Scale,
@@ -224,7 +224,7 @@ fn lesson<'a>(findings: &[&'a Finding<'a>]) -> Option<String> {
     Some(said)
 }
 
-fn described(finding: &Finding<'_>, rule: Rule, outcome: &Outcome) -> String {
+fn described(finding: &Finding<'_>, rule: Rule, outcome: &CheckOutcome) -> String {
     let (what, said, name) = (&outcome.what, &outcome.paper, finding.experiment.name);
     format!("{what}, {} ({}: {said}; {name})", ours(rule, outcome.ours), source(finding.experiment.paper))
 }

@@ -1,8 +1,8 @@
 //! fjall, as its documentation recommends, with the memory of Bifold's options and without compression.
 //!
 //! Everything not in [`FjallOptions`] is as fjall has it: leveled compaction with four tables in level 0, blocks of 4
-//! KiB, filters of 10 bits per key (with a false positive rate of 0.0001 for level 0). With [`Blobs`] large values are
-//! in blob files, whose GC runs in compactions.
+//! KiB, filters of 10 bits per key (with a false positive rate of 0.0001 for level 0). With [`FjallBlobs`] large values
+//! are in blob files, whose GC runs in compactions.
 //!
 //! fjall makes its journals 64 MiB long at once, however little is in them: small databases look larger than they are.
 //! Waiting for its background work, and counting it, uses functions that fjall has public but not documented.
@@ -48,13 +48,13 @@ pub struct FjallOptions {
     /// Background threads: one of several flushes only.
     pub threads: usize,
     /// Values in blob files; inline if `None`.
-    pub blobs: Option<Blobs>,
+    pub blobs: Option<FjallBlobs>,
 }
 
 /// Options of blob files. The defaults are fjall's, as its code has them (its documentation says 33 % and
 /// 20 % where the code has 25 % for both shares).
 #[derive(Clone, Copy, Debug)]
-pub struct Blobs {
+pub struct FjallBlobs {
     /// The smallest value that goes there, in bytes.
     pub min_bytes: u32,
     /// Size of a blob file, in bytes.
@@ -65,7 +65,7 @@ pub struct Blobs {
     pub gc_age_cutoff: f32,
 }
 
-impl Default for Blobs {
+impl Default for FjallBlobs {
     fn default() -> Self {
         Self { min_bytes: 1 << 10, file_bytes: 64 << 20, gc_staleness: 0.25, gc_age_cutoff: 0.25 }
     }

@@ -174,9 +174,9 @@ impl Peer {
         match self {
             #[cfg(feature = "rocksdb")]
             Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => {
-                use super::rocksdb::{Blobs, RocksDbOptions, RocksDbStore, Tuning};
+                use super::rocksdb::{RocksBlobs, RocksDbOptions, RocksDbStore, Tuning};
                 let budget = Budget::of(options);
-                let blobs = Blobs { min_bytes: budget.min_bytes, ..Blobs::default() };
+                let blobs = RocksBlobs { min_bytes: budget.min_bytes, ..RocksBlobs::default() };
                 let blobs = (self == Self::BlobDb).then_some(blobs);
                 let tuning = match self {
                     Self::RocksDbRecommended => Tuning::Recommended,
@@ -187,10 +187,12 @@ impl Peer {
             }
             #[cfg(feature = "fjall")]
             Self::Fjall | Self::FjallBlobs => {
-                use super::fjall::{Blobs, FjallOptions, FjallStore};
+                use super::fjall::{FjallBlobs, FjallOptions, FjallStore};
                 let budget = Budget::of(options);
-                let blobs =
-                    Blobs { min_bytes: u32::try_from(budget.min_bytes).unwrap_or(u32::MAX), ..Blobs::default() };
+                let blobs = FjallBlobs {
+                    min_bytes: u32::try_from(budget.min_bytes).unwrap_or(u32::MAX),
+                    ..FjallBlobs::default()
+                };
                 let blobs = (self == Self::FjallBlobs).then_some(blobs);
                 Ok(Box::new(FjallStore::open(dir, FjallOptions { blobs, ..(&budget).into() })?))
             }

@@ -4,8 +4,8 @@
 //! sizes of tables, memtable and block cache, and the background threads. Everything else is RocksDB's default, or what
 //! its authors recommend ([`Tuning`]).
 //!
-//! With [`Blobs`] it is BlobDB: large values are in blob files, whose GC runs in compactions. The same counters include
-//! the bytes of blob files: flushes and compactions count all bytes that their threads write.
+//! With [`RocksBlobs`] it is BlobDB: large values are in blob files, whose GC runs in compactions. The same counters
+//! include the bytes of blob files: flushes and compactions count all bytes that their threads write.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub struct RocksDbOptions {
     /// Threads for flushes and compactions.
     pub background_jobs: i32,
     /// Values in blob files; inline if `None`.
-    pub blobs: Option<Blobs>,
+    pub blobs: Option<RocksBlobs>,
     /// Options of reads.
     pub tuning: Tuning,
 }
@@ -55,7 +55,7 @@ pub const DIRECT_CACHE: usize = 8;
 
 /// Options of blob files.
 #[derive(Clone, Copy, Debug)]
-pub struct Blobs {
+pub struct RocksBlobs {
     /// The smallest value that goes there, in bytes.
     pub min_bytes: u64,
     /// Size of a blob file, in bytes.
@@ -67,7 +67,7 @@ pub struct Blobs {
     pub gc_force_threshold: f64,
 }
 
-impl Default for Blobs {
+impl Default for RocksBlobs {
     fn default() -> Self {
         Self { min_bytes: 192, file_bytes: 64 << 20, gc_age_cutoff: 0.25, gc_force_threshold: 0.5 }
     }
@@ -179,7 +179,7 @@ impl Tuning {
     }
 }
 
-impl Blobs {
+impl RocksBlobs {
     /// Blobs share the cache of the blocks: the same memory as without them.
     fn set(&self, options: &mut Options, cache: &Cache) {
         options.set_enable_blob_files(true);

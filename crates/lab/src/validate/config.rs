@@ -21,7 +21,7 @@ use serde::Serialize;
 /// How levels are merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum MergePolicy {
     /// Each merge takes the next level, too.
     Leveling,
     /// A level is merged into one run of the next.
@@ -53,7 +53,7 @@ pub enum Tables {
 /// About what Kreon reads at once, with about as few keys per table (§4).
 pub const SMALL_TABLE_BYTES: u64 = 8 << 10;
 
-impl Shape {
+impl MergePolicy {
     /// The name in a table.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -95,7 +95,7 @@ const TABLE_BYTES_LEAST: u64 = 1 << 10;
 pub struct Config {
     /// How levels are merged.
     #[serde(rename = "compaction")]
-    pub shape: Shape,
+    pub shape: MergePolicy,
     /// Where values are.
     #[serde(rename = "values")]
     pub place: Place,
@@ -133,8 +133,8 @@ impl Config {
     #[must_use]
     pub fn flushes(&self) -> u64 {
         let depth = match self.shape {
-            Shape::Leveling => self.levels,
-            Shape::Tiering => self.levels - 1,
+            MergePolicy::Leveling => self.levels,
+            MergePolicy::Tiering => self.levels - 1,
         };
         u64::from(self.growth).saturating_pow(depth)
     }
@@ -154,7 +154,7 @@ impl Config {
     #[must_use]
     pub fn options(&self, load: &Load, base: Options) -> Options {
         let compaction = match self.shape {
-            Shape::Leveling => Compaction::Leveled(Leveled {
+            MergePolicy::Leveling => Compaction::Leveled(Leveled {
                 size_ratio: self.growth,
                 levels: level_count(self.levels + 1),
                 level0_runs: 1,
@@ -163,7 +163,7 @@ impl Config {
                 base_bytes: 1 << 10,
                 ..Leveled::default()
             }),
-            Shape::Tiering => Compaction::Tiered(Tiered {
+            MergePolicy::Tiering => Compaction::Tiered(Tiered {
                 size_ratio: self.growth,
                 levels: level_count(self.levels),
                 ..Tiered::default()

@@ -4,18 +4,18 @@
 use bifold_vat::figures::{Axis, Curve, CurveKind, Panel, Scale};
 
 use super::{
-    config::{Place, Shape, Tables},
+    config::{MergePolicy, Place, Tables},
     verdict::Row,
 };
 use crate::chart::{Picture, panels};
 
 /// The name of a curve, and its trees.
-type Series = (&'static str, Shape, Tables);
+type Series = (&'static str, MergePolicy, Tables);
 
-const WHOLE: Series = ("whole levels", Shape::Leveling, Tables::Whole);
-const QUARTER: Series = ("by table", Shape::Leveling, Tables::Quarter);
-const SMALL: Series = ("small tables", Shape::Leveling, Tables::Small);
-const TIERING: Series = ("tiering", Shape::Tiering, Tables::Quarter);
+const WHOLE: Series = ("whole levels", MergePolicy::Leveling, Tables::Whole);
+const QUARTER: Series = ("by table", MergePolicy::Leveling, Tables::Quarter);
+const SMALL: Series = ("small tables", MergePolicy::Leveling, Tables::Small);
+const TIERING: Series = ("tiering", MergePolicy::Tiering, Tables::Quarter);
 
 /// The picture of a run.
 #[must_use]

@@ -74,7 +74,7 @@ impl Traffic {
 
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// From the empty tree on.
     pub whole: Traffic,
     /// For the last quarter of the data.
@@ -105,7 +105,7 @@ impl Drop for Temporary<'_> {
 ///
 /// # Errors
 /// The database's; [`Failure::Plan`] if `path` exists.
-pub fn run(config: &Config, load: &Load, base: &Options, path: &Path, flushed: &dyn Fn()) -> Result<Outcome> {
+pub fn run(config: &Config, load: &Load, base: &Options, path: &Path, flushed: &dyn Fn()) -> Result<RunOutcome> {
     check_new(path)?;
     let _removed = Temporary(path);
     let db = Db::open_with(path, config.options(load, base.clone()))?;
@@ -114,7 +114,7 @@ pub fn run(config: &Config, load: &Load, base: &Options, path: &Path, flushed: &
     Ok(outcome)
 }
 
-fn fill(db: &Db, config: &Config, load: &Load, flushed: &dyn Fn()) -> Result<Outcome> {
+fn fill(db: &Db, config: &Config, load: &Load, flushed: &dyn Fn()) -> Result<RunOutcome> {
     let values = Values::new(Sizes::Fixed(load.value_bytes), 0.0, load.seed)?;
     let keyspace = db.default_keyspace();
     // The mapping is one-to-one: no key comes twice, and the order is random.
@@ -143,7 +143,7 @@ fn fill(db: &Db, config: &Config, load: &Load, flushed: &dyn Fn()) -> Result<Out
     outcome(db, before)
 }
 
-fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
+fn outcome(db: &Db, before: Traffic) -> Result<RunOutcome> {
     let stats = db.stats();
     let whole = Traffic::of(&stats);
     let keyspace = stats.keyspaces.first().ok_or_else(|| Failure::Store("the database has no keyspace".to_owned()))?;
@@ -152,7 +152,7 @@ fn outcome(db: &Db, before: Traffic) -> Result<Outcome> {
         db.compact()?;
     }
     let until_last_level = Traffic::of(&db.stats());
-    Ok(Outcome {
+    Ok(RunOutcome {
         whole,
         last_quarter: whole.since(before),
         until_last_level,

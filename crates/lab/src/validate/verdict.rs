@@ -14,8 +14,8 @@ use bifold_vat::{Compaction, Design, Growth, KeyShare, Levels, MergeAmplificatio
 use serde::Serialize;
 
 use super::{
-    config::{Config, Load, Place, Shape, Tables},
-    run::{Outcome, Traffic},
+    config::{Config, Load, MergePolicy, Place, Tables},
+    run::{RunOutcome, Traffic},
 };
 use crate::{Failure, Result};
 
@@ -66,8 +66,8 @@ pub struct Row {
 ///
 /// # Errors
 /// [`Failure::Plan`] for figures that the model does not allow.
-pub fn row(config: Config, load: &Load, outcome: Outcome) -> Result<Row> {
-    let Outcome { whole, last_quarter, merges, moves, alpha, level_bytes, until_last_level, .. } = outcome;
+pub fn row(config: Config, load: &Load, outcome: RunOutcome) -> Result<Row> {
+    let RunOutcome { whole, last_quarter, merges, moves, alpha, level_bytes, until_last_level, .. } = outcome;
     let key_share = match config.place {
         Place::Inline => None,
         Place::Log => Some((whole.flush_bytes_written as f64 / whole.user_bytes.max(1) as f64).min(1.0)),
@@ -109,9 +109,9 @@ fn predicted(config: &Config, alpha: f64, key_share: Option<f64>) -> std::result
     // such tables.
     let alpha = MergeAmplification::new(alpha.min(1.0))?;
     let (compaction, level0) = match (config.shape, config.tables) {
-        (Shape::Leveling, Tables::Whole) => (Compaction::Leveling(alpha), 2.0),
-        (Shape::Leveling, Tables::Quarter | Tables::Small) => (Compaction::PerTable(alpha), 2.0),
-        (Shape::Tiering, _) => (Compaction::Tiering, 0.0),
+        (MergePolicy::Leveling, Tables::Whole) => (Compaction::Leveling(alpha), 2.0),
+        (MergePolicy::Leveling, Tables::Quarter | Tables::Small) => (Compaction::PerTable(alpha), 2.0),
+        (MergePolicy::Tiering, _) => (Compaction::Tiering, 0.0),
     };
     let design = Design::new(compaction);
     Ok(match key_share {
@@ -158,7 +158,7 @@ impl Row {
     /// What the model leaves out, as far as the figures of this tree show it.
     fn find_causes(&self) -> Vec<String> {
         let mut causes = Vec::new();
-        if self.config.shape == Shape::Tiering {
+        if self.config.shape == MergePolicy::Tiering {
             causes.extend(self.merges_of_everything());
         } else {
             causes.extend(self.growing());
@@ -212,7 +212,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn config(shape: Shape, place: Place) -> Config {
+    fn config(shape: MergePolicy, place: Place) -> Config {
         Config { shape, place, tables: Tables::Quarter, levels: 3, growth: 4 }
     }
 
@@ -222,27 +222,27 @@ mod tests {
     #[test]
     fn predictions_are_those_of_the_model_and_level_0() {
         for (shape, place, expected) in [
-            (Shape::Leveling, Place::Inline, 19.0),
-            (Shape::Tiering, Place::Inline, 5.0),
-            (Shape::Leveling, Place::Log, 0.1 * 19.0 + 1.0),
-            (Shape::Tiering, Place::Log, 0.1 * 5.0 + 1.0),
+            (MergePolicy::Leveling, Place::Inline, 19.0),
+            (MergePolicy::Tiering, Place::Inline, 5.0),
+            (MergePolicy::Leveling, Place::Log, 0.1 * 19.0 + 1.0),
+            (MergePolicy::Tiering, Place::Log, 0.1 * 5.0 + 1.0),
         ] {
             let p = (place == Place::Log).then_some(0.1);
             let predicted = predicted(&config(shape, place), 0.5, p).unwrap();
             assert!((predicted - expected).abs() < 1e-12, "{shape:?} {place:?}: {predicted}");
         }
         // More than the model accepts counts as 1.
-        assert!(predicted(&config(Shape::Leveling, Place::Inline), 1.3, None).is_ok());
+        assert!(predicted(&config(MergePolicy::Leveling, Place::Inline), 1.3, None).is_ok());
     }
 
-    fn outcome(amplification: u64, merges: u64) -> Outcome {
+    fn outcome(amplification: u64, merges: u64) -> RunOutcome {
         let traffic = Traffic {
             user_bytes: 1000,
             flush_bytes_written: 1000,
             compaction_bytes_read: (amplification - 1) * 1000,
             ..Traffic::default()
         };
-        Outcome {
+        RunOutcome {
             whole: traffic,
             last_quarter: traffic,
             until_last_level: traffic,
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn rows_that_are_not_within_the_tolerance_have_a_cause() {
-        let tiering = config(Shape::Tiering, Place::Inline);
+        let tiering = config(MergePolicy::Tiering, Place::Inline);
         let pure = row(tiering, &LOAD, outcome(5, 5)).unwrap();
         assert!(pure.within && pure.causes.is_empty(), "{pure:?}");
         // 16 flushes make 4 merges into level 1 and one into level 2.
@@ -268,7 +268,9 @@ mod tests {
         let unknown = row(tiering, &LOAD, outcome(9, 5)).unwrap();
         assert_eq!(unknown.causes, ["none that shows in the figures"]);
         for amplification in [17, 19, 21] {
-            assert!(row(config(Shape::Leveling, Place::Inline), &LOAD, outcome(amplification, 5)).unwrap().within);
+            assert!(
+                row(config(MergePolicy::Leveling, Place::Inline), &LOAD, outcome(amplification, 5)).unwrap().within
+            );
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::{env::Files, random::Random};
 
 /// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum Harm {
     /// Nothing is changed.
     None,
     /// One to three bits of one file are flipped.
@@ -53,24 +53,24 @@ pub enum Kind {
     ForgedTable,
 }
 
-const KINDS: [Kind; 14] = [
-    Kind::Flip,
-    Kind::Zero,
-    Kind::Garbage,
-    Kind::Swap,
-    Kind::Stale,
-    Kind::Misplaced,
-    Kind::Truncate,
-    Kind::Extend,
-    Kind::Older,
-    Kind::Missing,
-    Kind::Stray,
-    Kind::ForgedRecord,
-    Kind::ForgedLength,
-    Kind::ForgedTable,
+const KINDS: [Harm; 14] = [
+    Harm::Flip,
+    Harm::Zero,
+    Harm::Garbage,
+    Harm::Swap,
+    Harm::Stale,
+    Harm::Misplaced,
+    Harm::Truncate,
+    Harm::Extend,
+    Harm::Older,
+    Harm::Missing,
+    Harm::Stray,
+    Harm::ForgedRecord,
+    Harm::ForgedLength,
+    Harm::ForgedTable,
 ];
 
-impl Kind {
+impl Harm {
     /// Whether checksums were made to match.
     #[must_use]
     pub fn is_forged(self) -> bool {
@@ -79,9 +79,9 @@ impl Kind {
 }
 
 /// A database's files with a change.
-pub struct Change {
+pub struct Mutation {
     /// What kind of change.
-    pub kind: Kind,
+    pub kind: Harm,
     /// The files.
     pub files: Files,
     /// The files that were changed.
@@ -90,7 +90,7 @@ pub struct Change {
     pub what: String,
 }
 
-impl Change {
+impl Mutation {
     /// A random change.
     #[must_use]
     pub fn new(files: &Files, older: &Files, random: &mut Random) -> Self {
@@ -113,7 +113,7 @@ impl Change {
             return true;
         }
         let is_of_the_past =
-            matches!(self.kind, Kind::Zero | Kind::Truncate | Kind::Stale | Kind::Older | Kind::Missing);
+            matches!(self.kind, Harm::Zero | Harm::Truncate | Harm::Stale | Harm::Older | Harm::Missing);
         is_of_the_past && self.touched.iter().all(|path| is_appended(path) || path.ends_with("MANIFEST"))
     }
 
@@ -129,16 +129,16 @@ impl Change {
         let end = bytes.len().min(place + block);
         self.what = format!("{name} ({len} bytes), block of {block} at {place}");
         match self.kind {
-            Kind::Flip => {
+            Harm::Flip => {
                 for _ in 0..random.within(1, 4) {
                     let bit = random.below((len * 8).max(1));
                     *bytes.get_mut((bit / 8) as usize)? ^= 1 << (bit % 8);
                     self.what += &format!(", bit {bit}");
                 }
             }
-            Kind::Zero => bytes.get_mut(place..end)?.fill(0),
-            Kind::Garbage => bytes.get_mut(place..end)?.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
-            Kind::Swap => {
+            Harm::Zero => bytes.get_mut(place..end)?.fill(0),
+            Harm::Garbage => bytes.get_mut(place..end)?.iter_mut().for_each(|byte| *byte = random.below(256) as u8),
+            Harm::Swap => {
                 let other = random.below(len / block as u64 + 1) as usize * block;
                 let len = (end - place.min(end)).min(bytes.len().saturating_sub(other)).min(place.abs_diff(other));
                 let (first, second) = (place.min(other), place.max(other));
@@ -146,32 +146,32 @@ impl Change {
                 let (left, right) = bytes.split_at_mut(half);
                 left.get_mut(first..first + len)?.swap_with_slice(right.get_mut(..len)?);
             }
-            Kind::Stale => bytes.get_mut(place..end)?.copy_from_slice(old?.get(place..end)?),
-            Kind::Misplaced => {
+            Harm::Stale => bytes.get_mut(place..end)?.copy_from_slice(old?.get(place..end)?),
+            Harm::Misplaced => {
                 let from = random.below(self.files.len() as u64) as usize;
                 let foreign = self.files[from].1.get(..end.checked_sub(place)?)?.to_vec();
                 self.files[at].1.get_mut(place..end)?.copy_from_slice(&foreign);
             }
-            Kind::Truncate => {
+            Harm::Truncate => {
                 let len = random.below(len.max(1));
                 bytes.truncate(len as usize);
                 self.what += &format!(", truncated to {len}");
             }
-            Kind::Extend => {
+            Harm::Extend => {
                 let garbage = random.chance(50);
                 let more = random.within(1, 5000);
                 bytes.extend((0..more).map(|_| if garbage { random.below(256) as u8 } else { 0 }));
             }
-            Kind::Older => *bytes = old?,
-            Kind::Missing => drop(self.files.remove(at)),
-            Kind::Stray => self.add_stray(&path, random)?,
-            Kind::ForgedRecord if path.ends_with(APPENDS_NAME) => forge_append(bytes, random)?,
-            Kind::ForgedRecord => forge_record(bytes, random)?,
-            Kind::ForgedLength => forge_length(bytes, random)?,
-            Kind::ForgedTable => forge_table(bytes, random)?,
-            Kind::None => {}
+            Harm::Older => *bytes = old?,
+            Harm::Missing => drop(self.files.remove(at)),
+            Harm::Stray => self.add_stray(&path, random)?,
+            Harm::ForgedRecord if path.ends_with(APPENDS_NAME) => forge_append(bytes, random)?,
+            Harm::ForgedRecord => forge_record(bytes, random)?,
+            Harm::ForgedLength => forge_length(bytes, random)?,
+            Harm::ForgedTable => forge_table(bytes, random)?,
+            Harm::None => {}
         }
-        if self.files.get(at).is_some_and(|(there, bytes)| *there == path && *bytes == was) && self.kind != Kind::Stray
+        if self.files.get(at).is_some_and(|(there, bytes)| *there == path && *bytes == was) && self.kind != Harm::Stray
         {
             return None;
         }

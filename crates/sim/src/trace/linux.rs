@@ -161,13 +161,15 @@ impl Supervisor<'_> {
         registers::answer(thread, -i64::from(error))
     }
 
-    fn concerns_root(&self, place: Place, args: &[u64; 6]) -> bool {
+    fn concerns_root(&self, place: FileArgument, args: &[u64; 6]) -> bool {
         let of_fd = |fd: u64| fs::read_link(format!("/proc/{}/fd/{}", self.pid, fd as i32)).ok();
         let found = match place {
-            Place::Fd(at) => of_fd(args[at]),
-            Place::Path(at) => self.text(args[at]),
-            Place::At(at) => self.text(args[at]).filter(|path| path.is_absolute()).or_else(|| of_fd(args[at - 1])),
-            Place::Memory(at) => self.file_mapped_at(args[at]),
+            FileArgument::Fd(at) => of_fd(args[at]),
+            FileArgument::Path(at) => self.text(args[at]),
+            FileArgument::At(at) => {
+                self.text(args[at]).filter(|path| path.is_absolute()).or_else(|| of_fd(args[at - 1]))
+            }
+            FileArgument::Memory(at) => self.file_mapped_at(args[at]),
         };
         found.is_some_and(|path| path.starts_with(self.root))
     }
@@ -195,7 +197,7 @@ impl Supervisor<'_> {
 
 /// Which argument identifies the file of a call.
 #[derive(Clone, Copy)]
-enum Place {
+enum FileArgument {
     /// An open file.
     Fd(usize),
     /// A path.
@@ -207,60 +209,60 @@ enum Place {
 }
 
 /// All calls that are traced, what they do, and to which file.
-const CALLS: &[(c_long, Kind, Place)] = &[
-    (libc::SYS_write, Kind::Write, Place::Fd(0)),
-    (libc::SYS_pwrite64, Kind::Write, Place::Fd(0)),
-    (libc::SYS_writev, Kind::Write, Place::Fd(0)),
-    (libc::SYS_pwritev, Kind::Write, Place::Fd(0)),
-    (libc::SYS_pwritev2, Kind::Write, Place::Fd(0)),
-    (libc::SYS_copy_file_range, Kind::Write, Place::Fd(2)),
-    (libc::SYS_fsync, Kind::Sync, Place::Fd(0)),
-    (libc::SYS_fdatasync, Kind::Sync, Place::Fd(0)),
-    (libc::SYS_sync_file_range, Kind::Sync, Place::Fd(0)),
-    (libc::SYS_syncfs, Kind::Sync, Place::Fd(0)),
-    (libc::SYS_msync, Kind::Sync, Place::Memory(0)),
-    (libc::SYS_openat, Kind::Open, Place::At(1)),
-    (libc::SYS_openat2, Kind::Open, Place::At(1)),
-    (libc::SYS_renameat, Kind::Rename, Place::At(1)),
-    (libc::SYS_renameat2, Kind::Rename, Place::At(1)),
-    (libc::SYS_unlinkat, Kind::Remove, Place::At(1)),
-    (libc::SYS_linkat, Kind::Link, Place::At(1)),
-    (libc::SYS_mkdirat, Kind::MakeDir, Place::At(1)),
-    (libc::SYS_ftruncate, Kind::Truncate, Place::Fd(0)),
-    (libc::SYS_truncate, Kind::Truncate, Place::Path(0)),
-    (libc::SYS_fallocate, Kind::Allocate, Place::Fd(0)),
-    (libc::SYS_mmap, Kind::Map, Place::Fd(4)),
-    (libc::SYS_close, Kind::Close, Place::Fd(0)),
-    (libc::SYS_read, Kind::Read, Place::Fd(0)),
-    (libc::SYS_pread64, Kind::Read, Place::Fd(0)),
-    (libc::SYS_readv, Kind::Read, Place::Fd(0)),
-    (libc::SYS_preadv, Kind::Read, Place::Fd(0)),
-    (libc::SYS_preadv2, Kind::Read, Place::Fd(0)),
-    (libc::SYS_fstat, Kind::Look, Place::Fd(0)),
-    (libc::SYS_lseek, Kind::Look, Place::Fd(0)),
-    (libc::SYS_newfstatat, Kind::Look, Place::At(1)),
-    (libc::SYS_statx, Kind::Look, Place::At(1)),
-    (libc::SYS_getdents64, Kind::List, Place::Fd(0)),
-    (libc::SYS_flock, Kind::Lock, Place::Fd(0)),
-    (libc::SYS_fcntl, Kind::Lock, Place::Fd(0)),
+const CALLS: &[(c_long, Kind, FileArgument)] = &[
+    (libc::SYS_write, Kind::Write, FileArgument::Fd(0)),
+    (libc::SYS_pwrite64, Kind::Write, FileArgument::Fd(0)),
+    (libc::SYS_writev, Kind::Write, FileArgument::Fd(0)),
+    (libc::SYS_pwritev, Kind::Write, FileArgument::Fd(0)),
+    (libc::SYS_pwritev2, Kind::Write, FileArgument::Fd(0)),
+    (libc::SYS_copy_file_range, Kind::Write, FileArgument::Fd(2)),
+    (libc::SYS_fsync, Kind::Sync, FileArgument::Fd(0)),
+    (libc::SYS_fdatasync, Kind::Sync, FileArgument::Fd(0)),
+    (libc::SYS_sync_file_range, Kind::Sync, FileArgument::Fd(0)),
+    (libc::SYS_syncfs, Kind::Sync, FileArgument::Fd(0)),
+    (libc::SYS_msync, Kind::Sync, FileArgument::Memory(0)),
+    (libc::SYS_openat, Kind::Open, FileArgument::At(1)),
+    (libc::SYS_openat2, Kind::Open, FileArgument::At(1)),
+    (libc::SYS_renameat, Kind::Rename, FileArgument::At(1)),
+    (libc::SYS_renameat2, Kind::Rename, FileArgument::At(1)),
+    (libc::SYS_unlinkat, Kind::Remove, FileArgument::At(1)),
+    (libc::SYS_linkat, Kind::Link, FileArgument::At(1)),
+    (libc::SYS_mkdirat, Kind::MakeDir, FileArgument::At(1)),
+    (libc::SYS_ftruncate, Kind::Truncate, FileArgument::Fd(0)),
+    (libc::SYS_truncate, Kind::Truncate, FileArgument::Path(0)),
+    (libc::SYS_fallocate, Kind::Allocate, FileArgument::Fd(0)),
+    (libc::SYS_mmap, Kind::Map, FileArgument::Fd(4)),
+    (libc::SYS_close, Kind::Close, FileArgument::Fd(0)),
+    (libc::SYS_read, Kind::Read, FileArgument::Fd(0)),
+    (libc::SYS_pread64, Kind::Read, FileArgument::Fd(0)),
+    (libc::SYS_readv, Kind::Read, FileArgument::Fd(0)),
+    (libc::SYS_preadv, Kind::Read, FileArgument::Fd(0)),
+    (libc::SYS_preadv2, Kind::Read, FileArgument::Fd(0)),
+    (libc::SYS_fstat, Kind::Look, FileArgument::Fd(0)),
+    (libc::SYS_lseek, Kind::Look, FileArgument::Fd(0)),
+    (libc::SYS_newfstatat, Kind::Look, FileArgument::At(1)),
+    (libc::SYS_statx, Kind::Look, FileArgument::At(1)),
+    (libc::SYS_getdents64, Kind::List, FileArgument::Fd(0)),
+    (libc::SYS_flock, Kind::Lock, FileArgument::Fd(0)),
+    (libc::SYS_fcntl, Kind::Lock, FileArgument::Fd(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_open, Kind::Open, Place::Path(0)),
+    (libc::SYS_open, Kind::Open, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_creat, Kind::Open, Place::Path(0)),
+    (libc::SYS_creat, Kind::Open, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_rename, Kind::Rename, Place::Path(0)),
+    (libc::SYS_rename, Kind::Rename, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_unlink, Kind::Remove, Place::Path(0)),
+    (libc::SYS_unlink, Kind::Remove, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_rmdir, Kind::Remove, Place::Path(0)),
+    (libc::SYS_rmdir, Kind::Remove, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_link, Kind::Link, Place::Path(0)),
+    (libc::SYS_link, Kind::Link, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_mkdir, Kind::MakeDir, Place::Path(0)),
+    (libc::SYS_mkdir, Kind::MakeDir, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_stat, Kind::Look, Place::Path(0)),
+    (libc::SYS_stat, Kind::Look, FileArgument::Path(0)),
     #[cfg(target_arch = "x86_64")]
-    (libc::SYS_lstat, Kind::Look, Place::Path(0)),
+    (libc::SYS_lstat, Kind::Look, FileArgument::Path(0)),
 ];
 
 /// The filter: load the call's number, compare it with each counted call and stop on a match, allow all others.

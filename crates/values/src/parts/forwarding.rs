@@ -30,7 +30,7 @@ use super::{budget::Taken, hash_map::HashMap, scan::Scan, sync::LockExt, value_f
 
 /// Where the values of one file have moved, by one GC run. In one line of a cache is what leads to a row.
 #[derive(Debug)]
-struct Table {
+struct ForwardingTable {
     /// The forwarding file.
     unit: FileId,
     /// The first and the last offset of its rows.
@@ -39,7 +39,7 @@ struct Table {
     outputs: Box<[FileId]>,
 }
 
-impl Table {
+impl ForwardingTable {
     fn of(unit: FileId, forwards: forward::Forwards) -> Self {
         let forward::Forwards { outputs, rows } = forwards;
         let end = |row: Option<&Row>| row.map_or(0, |row| row.from);
@@ -77,12 +77,12 @@ impl Table {
 /// The tables of one file. Only a crash leads to more than one.
 #[derive(Clone, Debug)]
 struct Moved {
-    table: Arc<Table>,
-    more: Vec<Arc<Table>>,
+    table: Arc<ForwardingTable>,
+    more: Vec<Arc<ForwardingTable>>,
 }
 
 impl Moved {
-    fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+    fn tables(&self) -> impl Iterator<Item = &Arc<ForwardingTable>> {
         std::iter::once(&self.table).chain(&self.more)
     }
 }
@@ -91,7 +91,7 @@ impl Moved {
 type Tables = HashMap<FileId, Moved>;
 
 fn next(tables: &Tables, pointer: Pointer) -> Option<(Pointer, FileId)> {
-    let next = |table: &Arc<Table>| table.next(pointer).map(|next| (next, table.unit));
+    let next = |table: &Arc<ForwardingTable>| table.next(pointer).map(|next| (next, table.unit));
     tables.get(&pointer.file)?.tables().find_map(next)
 }
 
@@ -108,7 +108,7 @@ const NEAR_ROWS: usize = 10;
 
 /// What one GC run has moved.
 #[derive(Debug)]
-struct Unit {
+struct ForwardingUnit {
     file: Arc<ValueFile>,
     sources: Vec<FileId>,
     rows: u64,
@@ -119,7 +119,7 @@ struct Unit {
 #[derive(Debug, Default)]
 pub struct Forwarding {
     tables: ArcSwap<Tables>,
-    units: Mutex<BTreeMap<FileId, Unit>>,
+    units: Mutex<BTreeMap<FileId, ForwardingUnit>>,
 }
 
 impl Forwarding {
@@ -152,7 +152,7 @@ impl Forwarding {
         let mut tables = HashMap::clone(&self.tables.load());
         let (mut rows, mut bytes, mut sources) = (0, 0, Vec::new());
         for (source, forwards) in of_sources {
-            let table = Arc::new(Table::of(file.id, forwards));
+            let table = Arc::new(ForwardingTable::of(file.id, forwards));
             rows += table.rows.len() as u64;
             bytes += table.memory_bytes();
             sources.push(source);
@@ -162,13 +162,13 @@ impl Forwarding {
             }
         }
         self.tables.store(Arc::new(tables));
-        units.insert(file.id, Unit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
+        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
     }
 
     /// A unit was removed from the manifest: nothing in the index leads to it.
     pub fn remove(&self, unit: FileId) {
         let mut units = self.units.hold();
-        let Some(Unit { sources, .. }) = units.remove(&unit) else { return };
+        let Some(ForwardingUnit { sources, .. }) = units.remove(&unit) else { return };
         let mut tables = HashMap::clone(&self.tables.load());
         for source in sources {
             let Some(moved) = tables.remove(&source) else { continue };
@@ -309,7 +309,7 @@ mod tests {
         for spread in spreads {
             for count in [0, 1, 2, 21, 1000] {
                 let rows: Vec<Row> = (0..count).map(|n| Row { from: 2 * spread(n), to: n, output: 0 }).collect();
-                let table = Table::of(9, Forwards { outputs: vec![70], rows: rows.clone() });
+                let table = ForwardingTable::of(9, Forwards { outputs: vec![70], rows: rows.clone() });
                 for row in &rows {
                     assert_eq!(table.find(row.from), Some(*row), "of {count}");
                     assert_eq!(table.find(row.from + 1), None, "of {count}");

@@ -58,12 +58,12 @@ const RATE_SHARE: u64 = 8;
 pub struct GarbageEstimate {
     /// Bytes that were written or deleted, ever.
     written: AtomicU64,
-    last: Mutex<Look>,
+    last: Mutex<LookResult>,
 }
 
 /// The result of a look.
 #[derive(Debug, Default)]
-struct Look {
+struct LookResult {
     /// Dead bytes, without those freed since.
     dead: u64,
     /// Bytes that died for each byte written.
@@ -136,7 +136,7 @@ impl GarbageEstimate {
         let rate = (dead as f64 - last.dead as f64) / new;
         let weight = new / (new + (sample.all / RATE_SHARE) as f64);
         let rate = (last.rate + (rate - last.rate) * weight).clamp(0.0, 1.0);
-        *last = Look { dead, rate, written, collected: 0, mean: sample.mean(), next_point: first + POINTS_MAX };
+        *last = LookResult { dead, rate, written, collected: 0, mean: sample.mean(), next_point: first + POINTS_MAX };
         Ok(())
     }
 }

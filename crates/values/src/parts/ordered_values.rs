@@ -49,11 +49,11 @@ pub struct Rules {
 
 /// The sorted values of one keyspace.
 pub struct OrderedValues {
-    shared: Arc<Shared>,
+    shared: Arc<OrderedShared>,
 }
 
 /// What merges need too.
-struct Shared {
+struct OrderedShared {
     /// Values that are not small are separated in tables of this level and below it.
     separated_from: u8,
     options: Settings,
@@ -64,7 +64,7 @@ struct Shared {
     stale: StaleEstimate,
 }
 
-impl Shared {
+impl OrderedShared {
     fn rules(&self) -> Rules {
         (self.rules)(&self.options.now())
     }
@@ -86,7 +86,7 @@ impl OrderedValues {
         stale: StaleEstimate,
     ) -> Self {
         let (files, options) = (Arc::clone(files), options.clone());
-        let shared = Shared { separated_from, options, rules, files, work: Work::default(), stale };
+        let shared = OrderedShared { separated_from, options, rules, files, work: Work::default(), stale };
         Self { shared: Arc::new(shared) }
     }
 

@@ -39,7 +39,7 @@ pub fn relocate(
     (sources, file_bytes): (&[FileId], u64),
     gc: &dyn GcContext,
 ) -> Result<Option<Relocated>> {
-    let mut copying = Copying::begin(files, busy, sources);
+    let mut copying = CopyRun::begin(files, busy, sources);
     let mut done = Relocated { read_bytes: 0, freed_bytes: 0 };
     for source in sources.iter().filter_map(|&id| files.get(id)) {
         done.read_bytes += source.len();
@@ -58,7 +58,7 @@ pub fn relocate(
 }
 
 /// Values copied out of a few files.
-struct Copying<'a> {
+struct CopyRun<'a> {
     files: &'a ValueFiles,
     /// The files that GC is copying, in all of this keyspace.
     busy: &'a Mutex<Vec<FileId>>,
@@ -71,7 +71,7 @@ struct Copying<'a> {
     held: Held,
 }
 
-impl<'a> Copying<'a> {
+impl<'a> CopyRun<'a> {
     fn begin(files: &'a Arc<ValueFiles>, busy: &'a Mutex<Vec<FileId>>, sources: &[FileId]) -> Self {
         let mut taken = busy.hold();
         debug_assert!(sources.iter().all(|id| !taken.contains(id)), "collected by another: {sources:?} of {taken:?}");
@@ -111,7 +111,7 @@ impl<'a> Copying<'a> {
     }
 }
 
-impl Drop for Copying<'_> {
+impl Drop for CopyRun<'_> {
     fn drop(&mut self) {
         self.busy.hold().retain(|id| !self.claimed.contains(id));
     }

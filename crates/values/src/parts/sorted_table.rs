@@ -15,7 +15,7 @@ use arc_swap::ArcSwapOption;
 use bifold_contract::{Corruption, FileId, IoSource, Result, SeqNo, Value, ValueFileMeta};
 use bifold_format::{
     frame::{self, Step},
-    sorted::{self, Index, IndexBuilder, PROPERTIES_END_BYTES, Properties},
+    sorted::{self, PROPERTIES_END_BYTES, SortedIndex, SortedIndexBuilder, SortedProperties},
     value::{self, Stored, ValueKind},
 };
 
@@ -34,7 +34,7 @@ pub struct SortedTable {
     /// The file it is in.
     pub file: Arc<ValueFile>,
     /// What it says about itself.
-    pub properties: Properties,
+    pub properties: SortedProperties,
     /// Where the index ends, which begins where the values end.
     index_end: u64,
     index: ArcSwapOption<Loaded>,
@@ -45,7 +45,7 @@ pub struct SortedTable {
 /// An index in memory.
 #[derive(Debug)]
 struct Loaded {
-    index: Index,
+    index: SortedIndex,
     /// `None`: there was no memory for it, so it is not kept.
     _taken: Option<Taken>,
 }
@@ -76,7 +76,7 @@ impl SortedTable {
         Ok(Self::new(file, properties, start))
     }
 
-    fn new(file: Arc<ValueFile>, properties: Properties, index_end: u64) -> Self {
+    fn new(file: Arc<ValueFile>, properties: SortedProperties, index_end: u64) -> Self {
         Self { file, properties, index_end, index: ArcSwapOption::empty(), is_in_use: AtomicBool::new(false) }
     }
 
@@ -137,11 +137,11 @@ impl SortedTable {
         Ok(None)
     }
 
-    fn read_index(&self, source: IoSource) -> Result<Index> {
+    fn read_index(&self, source: IoSource) -> Result<SortedIndex> {
         let start = self.properties.values_end;
         let mut bytes = vec![0; usize::try_from(self.index_end - start).unwrap_or(usize::MAX)].into_boxed_slice();
         self.file.reader().read_at(&mut bytes, start, source)?;
-        Index::new(bytes, self.file.id, start).map_err(|damage| damage.of(self.file.reader().path()))
+        SortedIndex::new(bytes, self.file.id, start).map_err(|damage| damage.of(self.file.reader().path()))
     }
 }
 
@@ -203,7 +203,7 @@ impl Indexes {
 #[derive(Debug)]
 pub struct SortedWriter {
     copy: Copy,
-    index: IndexBuilder,
+    index: SortedIndexBuilder,
     /// The end of the stretch that is being written.
     stretch_end: u64,
 }
@@ -214,7 +214,7 @@ impl SortedWriter {
     /// # Errors
     /// I/O errors.
     pub fn begin(files: &ValueFiles) -> Result<Self> {
-        Ok(Self { copy: files.begin_copy(SORTED, 0)?, index: IndexBuilder::default(), stretch_end: 0 })
+        Ok(Self { copy: files.begin_copy(SORTED, 0)?, index: SortedIndexBuilder::default(), stretch_end: 0 })
     }
 
     /// Appends a version. Versions come by key, and those of one key by number, the newest first.
@@ -235,7 +235,11 @@ impl SortedWriter {
     ///
     /// # Errors
     /// I/O errors; nothing is left then.
-    pub fn finish(mut self, files: &ValueFiles, mut properties: Properties) -> Result<(ValueFileMeta, SortedTable)> {
+    pub fn finish(
+        mut self,
+        files: &ValueFiles,
+        mut properties: SortedProperties,
+    ) -> Result<(ValueFileMeta, SortedTable)> {
         properties.values_end = self.copy.end();
         let index = self.index;
         self.copy.append_with(|out, place| index.finish(out, place))?;

@@ -74,10 +74,10 @@ pub struct HashKv {
     options: Settings,
     files: Arc<ValueFiles>,
     filters: Arc<Budget>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HashKvState>>,
 }
 
-struct State {
+struct HashKvState {
     groups: Groups,
     cold_log: ColdLog,
     /// Range deletes that some file may not yet reflect.
@@ -102,7 +102,7 @@ impl HashKv {
         let mut groups = Groups::new(GROUP_BITS, &grouped, &filters);
         // Until recovery has truncated these files, notes go to others.
         groups.close();
-        let state = State {
+        let state = HashKvState {
             groups,
             cold_log,
             ranges: Ranges::new(&filters),
@@ -127,7 +127,7 @@ impl HashKv {
 
     /// Notes in the group of a key, or in all groups, that older values are dead (§3.5 for small values; deletes:
     /// ours). A group that certainly has no record of the key needs no note.
-    fn note(&self, state: &mut State, op: WriteOp<'_>, seqno: SeqNo) -> Result<()> {
+    fn note(&self, state: &mut HashKvState, op: WriteOp<'_>, seqno: SeqNo) -> Result<()> {
         let (kind, key) = match op {
             WriteOp::Put { key, .. } => (ValueKind::Stub, key),
             WriteOp::Delete { key } => (ValueKind::Delete, key),
@@ -149,7 +149,7 @@ struct Collect {
     units: Vec<Picked>,
     options: Settings,
     files: Arc<ValueFiles>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HashKvState>>,
 }
 
 impl GcJob for Collect {
@@ -193,7 +193,7 @@ fn check_region(file: &Arc<ValueFile>) -> Result<()> {
     Err(damage.of(file.reader().path()))
 }
 
-impl State {
+impl HashKvState {
     /// Whether the replayed commit `seqno` has left a record that is there. Called in ascending order.
     fn has_in_tails(&mut self, seqno: SeqNo) -> bool {
         while self.in_tails.front().is_some_and(|&number| number < seqno) {

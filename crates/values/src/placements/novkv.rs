@@ -16,7 +16,7 @@
 //! |---|---|
 //! | VTable, current VTable (§III-A.1) | a value file of [`ValueLog`] |
 //! | SVTable (§III-A.2) | [`SortedTable`]; several numbers may lead to one, so that small ones are merged (ours) |
-//! | VMap, SVMMap | [`ValueFiles`], `Shared::tables` |
+//! | VMap, SVMMap | [`ValueFiles`], `NovKvShared::tables` |
 //! | DropKeys, DropBlocks (§III-B) | [`drop_keys`](crate::parts::drop_keys): numbers of versions, in their own files |
 //! | *gc_threshold*, *valid_rate* (§III-C) | `victims`; begun when space asks for it (ours) |
 //! | selective handle updating (§III-D) | [`Handles`]; the next compaction that finds a stale one writes it (ours) |
@@ -60,11 +60,11 @@ use crate::parts::{
 pub struct NovKv {
     options: Settings,
     value_log: ValueLog,
-    shared: Arc<Shared>,
+    shared: Arc<NovKvShared>,
 }
 
 /// What readers, rewriters and GC share.
-struct Shared {
+struct NovKvShared {
     files: Arc<ValueFiles>,
     tables: ArcSwap<Tables>,
     drops: Mutex<DropKeys>,
@@ -116,7 +116,7 @@ impl NovKv {
         };
         let drop_files: Vec<_> = other.into_iter().filter(|file| file.description.class == DROPS).collect();
         let drops = Mutex::new(DropKeys::open(&drop_files, is_regarded)?);
-        let shared = Shared {
+        let shared = NovKvShared {
             tables: ArcSwap::from_pointee(tables),
             drops,
             handles: Handles::new(Arc::clone(&budget)),
@@ -131,7 +131,7 @@ impl NovKv {
     }
 }
 
-impl Shared {
+impl NovKvShared {
     /// The value of a version in the sorted table that its file number leads to.
     fn read_sorted(
         &self,
@@ -279,8 +279,8 @@ impl Placement for NovKv {
     fn space(&self) -> ValueSpace {
         let (files, total_bytes, _) = self.shared.files.sizes();
         let units = self.units();
-        let live_bytes = units.iter().map(victims::Unit::needed_bytes).sum();
-        let left_out_bytes = units.iter().map(victims::Unit::stuck_bytes).sum();
+        let live_bytes = units.iter().map(victims::VictimFile::needed_bytes).sum();
+        let left_out_bytes = units.iter().map(victims::VictimFile::stuck_bytes).sum();
         ValueSpace { files, total_bytes, live_bytes, drained_bytes: 0, left_out_bytes }
     }
 
@@ -294,12 +294,12 @@ impl Placement for NovKv {
     }
 
     fn memory_bytes(&self) -> u64 {
-        let Shared { drops, handles, indexes, .. } = &*self.shared;
+        let NovKvShared { drops, handles, indexes, .. } = &*self.shared;
         drops.hold().memory_bytes() + handles.memory_bytes() + indexes.memory_bytes()
     }
 
     fn stale_reads(&self) -> StaleReads {
-        let Shared { repaired_reads, searched_reads, .. } = &*self.shared;
+        let NovKvShared { repaired_reads, searched_reads, .. } = &*self.shared;
         StaleReads { repaired: repaired_reads.load(Relaxed), searched: searched_reads.load(Relaxed) }
     }
 
@@ -329,7 +329,7 @@ impl Placement for NovKv {
 
 /// Collaborative compaction (§III-B): notes what a rewrite drops, and hands repaired handles to the index.
 struct CollectDrops {
-    shared: Arc<Shared>,
+    shared: Arc<NovKvShared>,
     drops: DropFile,
     dropped_bytes: u64,
     is_any_stale: bool,

@@ -9,10 +9,10 @@
 //! The paper's circular log is a sequence of files here, so that space is freed as files instead of holes.
 //!
 //! **When.** Flush and compaction report which addresses they drop, late and not all of them. So the index is also
-//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a `Look` when, by what was written since the
-//! last look, as much may be dead as the space target allows. GC runs while values and tables together
-//! exceed the space target and at least a sixteenth of the live bytes is dead. Data that is only written once is
-//! sampled each time it has grown by about a third, and never copied.
+//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a `SampleJob` when, by what was written since
+//! the last look, as much may be dead as the space target allows. GC runs while values and tables together exceed the
+//! space target and at least a sixteenth of the live bytes is dead. Data that is only written once is sampled each time
+//! it has grown by about a third, and never copied.
 
 use std::sync::{Arc, Mutex};
 
@@ -148,13 +148,13 @@ impl Next {
 }
 
 /// Asks the index about a sample of the log.
-struct Look {
+struct SampleJob {
     claim: GcClaim,
     sealed: Vec<Arc<ValueFile>>,
     garbage: Arc<GarbageEstimate>,
 }
 
-impl GcJob for Look {
+impl GcJob for SampleJob {
     fn claim(&self) -> &GcClaim {
         &self.claim
     }
@@ -225,7 +225,7 @@ impl Placement for WiscKey {
             Next::Nothing => None,
             Next::Look => {
                 let (claim, garbage) = (GcClaim::alone(Vec::new()), Arc::clone(&self.garbage));
-                Some(Box::new(Look { claim, sealed, garbage }))
+                Some(Box::new(SampleJob { claim, sealed, garbage }))
             }
             Next::Relocate(oldest) => Some(Box::new(Relocate {
                 claim: GcClaim::alone(sealed[..oldest].iter().map(|file| file.id).collect()),

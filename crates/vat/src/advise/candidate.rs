@@ -47,7 +47,7 @@ impl ModelPlacement {
 /// How tables are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Shape {
+pub enum CandidateCompaction {
     /// One run per level, each level larger than the one above by this factor.
     Leveled {
         /// The factor.
@@ -68,7 +68,7 @@ pub struct Candidate {
     /// Where values are.
     pub placement: ModelPlacement,
     /// How tables are merged.
-    pub shape: Shape,
+    pub shape: CandidateCompaction,
     /// Values of at least this many bytes are separated; `None` where none are.
     pub min_bytes: Option<u64>,
     /// Bytes of a block of a table.
@@ -95,18 +95,18 @@ const BLOCK_BYTES: u32 = 4 << 10;
 /// All designs that differ for this workload: each placement, with every threshold and growth factor that has an
 /// effect.
 pub fn candidates(workload: &Workload) -> Vec<Candidate> {
-    let default_growth = Shape::Leveled { growth: costs::GROWTH };
+    let default_growth = CandidateCompaction::Leveled { growth: costs::GROWTH };
     let mut all = Vec::new();
     for shape in [
         default_growth,
-        Shape::Leveled { growth: costs::GROWTH_LEAST_TRAFFIC },
-        Shape::Tiered { growth: costs::TIERED_GROWTH },
+        CandidateCompaction::Leveled { growth: costs::GROWTH_LEAST_TRAFFIC },
+        CandidateCompaction::Tiered { growth: costs::TIERED_GROWTH },
     ] {
         all.push(Candidate { placement: ModelPlacement::Inline, shape, min_bytes: None, block_bytes: BLOCK_BYTES });
     }
     for placement in ModelPlacement::ALL.into_iter().filter(|&placement| placement != ModelPlacement::Inline) {
         let (shape, block_bytes) = match placement {
-            ModelPlacement::UniKv => (Shape::TwoLayer, SMALL_BLOCK_BYTES),
+            ModelPlacement::UniKv => (CandidateCompaction::TwoLayer, SMALL_BLOCK_BYTES),
             _ => (default_growth, BLOCK_BYTES),
         };
         let with = |min_bytes| Candidate { placement, shape, min_bytes: Some(min_bytes), block_bytes };

@@ -1,7 +1,7 @@
 //! How many bytes and entries a design moves for each write, by the formulas of docs/cost-model.md.
 
 use super::{
-    candidate::{Candidate, ModelPlacement, Shape},
+    candidate::{Candidate, CandidateCompaction, ModelPlacement},
     costs::*,
     skew::{Spread, copied_by_files},
     workload::Workload,
@@ -37,7 +37,7 @@ pub(super) struct Flows {
 }
 
 /// One workload under one design.
-struct Case<'a> {
+struct FlowCase<'a> {
     workload: &'a Workload,
     candidate: &'a Candidate,
     spread: Spread,
@@ -63,7 +63,7 @@ impl Flows {
         let large = large_share(workload, candidate);
         let in_memtable = if at_commit { entry } else { in_table + value } + MEMTABLE_ENTRY;
         let memtable_bytes = MEMTABLE_BYTES.min(memory * MEMTABLES_SHARE / 3.0);
-        let case = Case {
+        let case = FlowCase {
             workload,
             candidate,
             spread: Spread::new(workload.keys, workload.update_skew),
@@ -107,7 +107,7 @@ fn large_share(workload: &Workload, candidate: &Candidate) -> f64 {
     if candidate.placement == ModelPlacement::DiffKv && all > 0.0 { large / all } else { 0.0 }
 }
 
-impl Case<'_> {
+impl FlowCase<'_> {
     /// How many distinct keys this many writes touch. Each insert has a new key.
     fn distinct(&self, writes: f64) -> f64 {
         let replacing = self.updates + self.deletes;
@@ -123,8 +123,8 @@ impl Case<'_> {
         flows.flushed = self.distinct(self.memtable) / self.memtable;
         let entries = self.entries();
         match self.candidate.shape {
-            Shape::Leveled { growth } => self.leveled(flows, entries, f64::from(growth)),
-            Shape::Tiered { growth } => {
+            CandidateCompaction::Leveled { growth } => self.leveled(flows, entries, f64::from(growth)),
+            CandidateCompaction::Tiered { growth } => {
                 let growth = f64::from(growth);
                 let runs = (entries / (self.memtable * flows.flushed)).max(1.0);
                 flows.levels = (runs.ln() / growth.ln()).max(0.0).floor();
@@ -133,7 +133,7 @@ impl Case<'_> {
                     .sum();
                 flows.runs = (growth - 1.0) * (flows.levels + 1.0) * 0.75;
             }
-            Shape::TwoLayer => self.two_layer(flows),
+            CandidateCompaction::TwoLayer => self.two_layer(flows),
         }
     }
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{
-    candidate::{Candidate, ModelPlacement, Shape},
+    candidate::{Candidate, CandidateCompaction, ModelPlacement},
     costs::*,
     flows::{self, Flows},
     skew::Spread,
@@ -295,7 +295,7 @@ impl<'a> Case<'a> {
         let files = (self.flows.tables + self.flows.values) / data;
         let garbage = (o.update + o.delete) / self.writes.max(f64::MIN_POSITIVE);
         match (self.candidate.placement, self.candidate.shape) {
-            (ModelPlacement::Inline, Shape::Leveled { growth }) => {
+            (ModelPlacement::Inline, CandidateCompaction::Leveled { growth }) => {
                 let upper = 1.0 / (f64::from(growth) - 1.0) * if self.flows.levels > 1.0 { 1.0 } else { 0.0 };
                 files * (1.0 + garbage * (upper + BASE_BYTES.min(data) / data).min(1.0))
             }
@@ -316,7 +316,11 @@ impl<'a> Case<'a> {
     /// For the keys of a full unsorted layer.
     fn hash_index_bytes(&self) -> f64 {
         let unsorted = (UNSORTED_BYTES / (self.workload.keys * self.flows.entry)).min(1.0);
-        if self.candidate.shape == Shape::TwoLayer { self.workload.keys * unsorted * HASH_ENTRY } else { 0.0 }
+        if self.candidate.shape == CandidateCompaction::TwoLayer {
+            self.workload.keys * unsorted * HASH_ENTRY
+        } else {
+            0.0
+        }
     }
 
     /// µs more for a read of an unsorted layer while its index lacks room. Data that fit into the layer stay there;
@@ -335,7 +339,7 @@ impl<'a> Case<'a> {
         let keys = self.workload.keys;
         let blocks = self.flows.tables / f64::from(self.candidate.block_bytes);
         let index = blocks * (self.workload.key_bytes + 16.0);
-        if self.candidate.shape == Shape::TwoLayer {
+        if self.candidate.shape == CandidateCompaction::TwoLayer {
             return index + self.hash_index_bytes();
         }
         let groups = if self.candidate.placement == ModelPlacement::HashKv { keys * 1.25 } else { 0.0 };

@@ -36,7 +36,7 @@ mod why;
 pub mod workload;
 
 pub use self::{
-    candidate::{Candidate, ModelPlacement, Shape, candidates},
+    candidate::{Candidate, CandidateCompaction, ModelPlacement, candidates},
     forecast::{Bottleneck, Forecast, Machine, Times},
     skew::skew_of,
     workload::{Operations, SKEW_MAX, ValueSize, Workload},
@@ -65,9 +65,10 @@ pub fn advise(workload: Workload, machine: &Machine<'_>) -> Result<Advice, OutOf
     let mut forecasts: Vec<_> =
         candidates(&workload).into_iter().map(|candidate| Forecast::of(&workload, candidate, machine)).collect();
     // With a single level the growth factor has no effect, so only the default is kept.
-    let has_default_growth = |f: &Forecast| f.candidate.shape == Shape::Leveled { growth: costs::GROWTH };
-    forecasts
-        .retain(|f| f.levels > 1.0 || !matches!(f.candidate.shape, Shape::Leveled { .. }) || has_default_growth(f));
+    let has_default_growth = |f: &Forecast| f.candidate.shape == CandidateCompaction::Leveled { growth: costs::GROWTH };
+    forecasts.retain(|f| {
+        f.levels > 1.0 || !matches!(f.candidate.shape, CandidateCompaction::Leveled { .. }) || has_default_growth(f)
+    });
     forecasts.sort_by(|a, b| {
         let slower = b.operations_per_second.total_cmp(&a.operations_per_second);
         b.within_space.cmp(&a.within_space).then(slower)

@@ -1,6 +1,6 @@
 //! The recommendation in words.
 
-use super::{Advice, Bottleneck, Forecast, ModelPlacement, Shape};
+use super::{Advice, Bottleneck, CandidateCompaction, Forecast, ModelPlacement};
 
 /// Designs with at least this share of the best one's speed are named as well: the model cannot distinguish them.
 const AS_GOOD: f64 = 0.9;
@@ -88,9 +88,9 @@ fn limit(best: &Forecast) -> String {
 fn describe(forecast: &Forecast) -> String {
     let candidate = &forecast.candidate;
     let shape = match candidate.shape {
-        Shape::Leveled { growth } => format!("leveled, growth {growth}"),
-        Shape::Tiered { growth } => format!("tiered, growth {growth}"),
-        Shape::TwoLayer => "two layers".to_owned(),
+        CandidateCompaction::Leveled { growth } => format!("leveled, growth {growth}"),
+        CandidateCompaction::Tiered { growth } => format!("tiered, growth {growth}"),
+        CandidateCompaction::TwoLayer => "two layers".to_owned(),
     };
     let from = candidate.min_bytes.map_or(String::new(), |bytes| format!(", values from {bytes} bytes"));
     format!("`{}` ({shape}{from}, blocks of {} bytes)", candidate.placement.name(), candidate.block_bytes)

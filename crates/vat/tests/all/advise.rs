@@ -3,7 +3,8 @@
 use bifold_vat::{
     Caching, Measured, Profile,
     advise::{
-        Advice, Bottleneck, Forecast, Machine, ModelPlacement, Operations, SKEW_MAX, Shape, ValueSize, Workload, advise,
+        Advice, Bottleneck, CandidateCompaction, Forecast, Machine, ModelPlacement, Operations, SKEW_MAX, ValueSize,
+        Workload, advise,
     },
 };
 use proptest::prelude::*;
@@ -57,7 +58,7 @@ fn forecasts_write_about_what_was_measured() {
     ] {
         let advice = advise(workload, &machine).unwrap();
         for (placement, measured) in measured {
-            let tiered = |f: &&Forecast| matches!(f.candidate.shape, Shape::Tiered { .. });
+            let tiered = |f: &&Forecast| matches!(f.candidate.shape, CandidateCompaction::Tiered { .. });
             let forecast =
                 advice.forecasts().iter().find(|f| f.candidate.placement == placement && !tiered(f)).unwrap();
             let ratio = forecast.write_amplification / measured;

@@ -109,7 +109,7 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
             let gc = scope.spawn(|| engine.gc(tree, &job, Means::Free));
             begins.recv().unwrap();
             let mut wal = engine.wal.hold();
-            let mut laps = Laps::begin(&*engine.env.clock);
+            let mut laps = Laps::begin(&*engine.env.clock, engine.env.clock.now());
             let last = engine.log_and_apply_unseen(&mut wal, &deletes, Durability::Buffered, &mut laps).unwrap();
             go_on.send(()).unwrap();
             // It must wait for the commit before it ends.

@@ -44,7 +44,7 @@ impl Bed {
     }
 
     fn take(&self) -> Option<Task> {
-        self.engine.work.take(|state| state.take_compaction(&self.tree, None))
+        self.engine.work.take(|state| state.take_compaction(&self.tree, None, &self.engine.numbers))
     }
 }
 
@@ -80,6 +80,29 @@ fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
     let tables: Vec<_> = view.version.tables().map(|table| Arc::clone(table.meta())).collect();
     assert!(tables.windows(2).all(|pair| pair[0].largest < pair[1].smallest), "{tables:?}");
     assert_eq!(tables.iter().map(|table| table.entries).sum::<u64>(), 400, "older versions are gone");
+}
+
+#[test]
+fn jobs_that_begin_a_run_of_one_level_run_at_once_and_write_one_run() {
+    let bed = Bed::new();
+    for round in 1..=2 {
+        bed.fill('a', round);
+        bed.fill('z', round);
+    }
+    let tasks = [bed.take().expect("one half is due"), bed.take().expect("the other half is due, too")];
+    let places = tasks.each_ref().map(|task| match task {
+        Task::Compact(_, job) => (job.output_level, job.output_run),
+        _ => panic!("not a compaction"),
+    });
+    assert_eq!(places[0], places[1]);
+    assert!(places[0].0 > 0 && places[0].1.is_some());
+    // The one that was taken last ends first: the run is there when the other adds its tables.
+    tasks.into_iter().rev().for_each(|task| bed.engine.do_task(task));
+    bed.engine.health.well().unwrap();
+    let shape = bed.tree.view().version.shape();
+    let runs: Vec<_> = shape.levels.iter().flat_map(|level| &level.runs).collect();
+    assert_eq!(runs.len(), 1, "{runs:?}");
+    assert_eq!(runs[0].tables.iter().map(|table| table.entries).sum::<u64>(), 400, "older versions are gone");
 }
 
 /// The level has no table there yet, so no table says that the keys are taken. Newer runs may only merge with each

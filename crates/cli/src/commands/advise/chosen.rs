@@ -4,7 +4,7 @@ use bifold::{
     Compaction, KeyspaceOptions, Options, PlacementKind,
     options::{Leveled, Tiered, Values},
 };
-use bifold_vat::advise::{self, Candidate, Forecast, Shape};
+use bifold_vat::advise::{self, Candidate, CandidateCompaction, Forecast};
 
 /// Options for a candidate, on top of the given ones.
 pub fn options(given: &Options, candidate: &Candidate) -> Options {
@@ -18,9 +18,13 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
     };
     let keyspace = given.keyspace.clone().with_placement(placement);
     let compaction = match candidate.shape {
-        Shape::Leveled { growth } => Compaction::Leveled(Leveled { size_ratio: growth, ..leveled(&keyspace) }),
-        Shape::Tiered { growth } => Compaction::Tiered(Tiered { size_ratio: growth, ..Tiered::default() }),
-        Shape::TwoLayer => keyspace.compaction,
+        CandidateCompaction::Leveled { growth } => {
+            Compaction::Leveled(Leveled { size_ratio: growth, ..leveled(&keyspace) })
+        }
+        CandidateCompaction::Tiered { growth } => {
+            Compaction::Tiered(Tiered { size_ratio: growth, ..Tiered::default() })
+        }
+        CandidateCompaction::TwoLayer => keyspace.compaction,
     };
     let separate_from_bytes = candidate.min_bytes.unwrap_or(keyspace.values.separate_from_bytes);
     let keyspace = KeyspaceOptions {
@@ -54,9 +58,9 @@ pub fn head(best: &Forecast, source: &str) -> String {
 /// A short description of the tree.
 pub fn shape(candidate: &Candidate) -> String {
     match candidate.shape {
-        Shape::Leveled { growth } => format!("leveled x{growth}"),
-        Shape::Tiered { growth } => format!("tiered x{growth}"),
-        Shape::TwoLayer => "two layers".to_owned(),
+        CandidateCompaction::Leveled { growth } => format!("leveled x{growth}"),
+        CandidateCompaction::Tiered { growth } => format!("tiered x{growth}"),
+        CandidateCompaction::TwoLayer => "two layers".to_owned(),
     }
 }
 

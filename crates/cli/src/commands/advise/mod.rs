@@ -117,7 +117,7 @@ pub struct AdviseArgs {
 
 /// The output with --json. The names are documented.
 #[derive(Serialize)]
-struct Report<'a> {
+struct AdviceReport<'a> {
     workload: &'a Workload,
     machine: MachineReport<'a>,
     why: String,
@@ -159,7 +159,7 @@ pub fn run(args: &AdviseArgs, global: &Global, out: &mut Output) -> Result<()> {
         device: args.device.as_deref(),
     };
     let (why, candidates) = (advice.why(), advice.forecasts());
-    out.json(&Report { workload: advice.workload(), machine, why, options: chosen.to_toml(), candidates })
+    out.json(&AdviceReport { workload: advice.workload(), machine, why, options: chosen.to_toml(), candidates })
 }
 
 fn profile(path: &Path) -> Result<Profile> {

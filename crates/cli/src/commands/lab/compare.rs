@@ -83,7 +83,7 @@ pub struct CompareArgs {
 
 /// A workload on a store, as a line of JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct WorkloadLine<'a> {
     workload: &'a str,
     store: &'a str,
     ops_per_sec: Spread,
@@ -171,7 +171,7 @@ pub fn print(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut O
             let ratio = first.map(|first| median / first);
             if global.json {
                 let ops_per_sec = Spread { median, least, most };
-                out.json(&Line { workload: &step.name, store, ops_per_sec, ratio })?;
+                out.json(&WorkloadLine { workload: &step.name, store, ops_per_sec, ratio })?;
                 continue;
             }
             let spread = format!("{} to {}", grouped(least), grouped(most));

@@ -29,7 +29,7 @@ pub struct ListArgs {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ExperimentLine<'a> {
     name: &'a str,
     paper: &'a str,
     place: &'a str,
@@ -46,7 +46,7 @@ struct Claim<'a> {
     rule: String,
 }
 
-impl<'a> Line<'a> {
+impl<'a> ExperimentLine<'a> {
     fn of(experiment: &'a Experiment) -> Self {
         let claims = experiment.checks.iter();
         Self {
@@ -64,7 +64,7 @@ impl<'a> Line<'a> {
 /// `bifold lab list`
 pub fn run(args: &ListArgs, global: &Global, out: &mut Output) -> Result<()> {
     for experiment in &Session::default().experiments() {
-        let line = Line::of(experiment);
+        let line = ExperimentLine::of(experiment);
         if global.json {
             out.json(&line)?;
             continue;

@@ -2,7 +2,7 @@
 
 use bifold_lab::{
     experiment::{
-        Data, Experiment, Outcome,
+        CheckOutcome, Data, Experiment,
         data::{
             CPU_US, DEVICE_BYTES_OF_ONE, DEVICE_READS_OF_ONE, OTHERS, P50_US, P99_US, P999_US, P9999_US, RATE,
             SLOWEST_US, STEAL, of_step,
@@ -36,7 +36,7 @@ const COLUMNS: [(&str, &str, f64); 9] = [
 
 /// The figures of a step of a store, as a line of JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct StepLine<'a> {
     setting: &'a str,
     step: &'a str,
     store: &'a str,
@@ -79,7 +79,7 @@ pub fn print(experiment: &Experiment, setting: Setting, runs: &[Run], global: &G
             table(step, &data, out)?;
         }
     }
-    for Outcome { what, rule, ours, holds, .. } in &experiment.outcomes(&data) {
+    for CheckOutcome { what, rule, ours, holds, .. } in &experiment.outcomes(&data) {
         if global.json {
             out.json(&Target { setting: setting.name(), target: what, rule, ours: *ours, reached: *holds })?;
             continue;
@@ -124,7 +124,7 @@ fn short(figure: f64) -> String {
 fn lines(setting: Setting, step: &str, data: &Data<'_>, out: &mut Output) -> Result<()> {
     for (arm, runs) in data.measured() {
         let of = |metric| data.of(&arm.series, step, metric);
-        out.json(&Line {
+        out.json(&StepLine {
             setting: setting.name(),
             step,
             store: &arm.series,

@@ -133,13 +133,13 @@ fn size(text: &str) -> std::result::Result<u64, String> {
 
 /// The result of an experiment, as a line of JSON.
 #[derive(Serialize)]
-struct Line<'a> {
+struct OutcomeLine<'a> {
     experiment: &'a str,
     paper: &'a str,
     place: &'a str,
     verdict: Verdict,
     rounds: usize,
-    checks: Vec<bifold_lab::experiment::Outcome>,
+    checks: Vec<bifold_lab::experiment::CheckOutcome>,
 }
 
 impl How {
@@ -242,7 +242,7 @@ pub fn make(
     let largest = jobs.iter().map(|job| data_bytes(&job.arm.spec, session.scale)).max().unwrap_or(0);
     check_room(data, largest)?;
     let quiet = global.json;
-    let mut shown = Shown { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
+    let mut shown = RunProgress { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
     Ok(driver::drive(&jobs, data, &processes, &mut shown, &mut |run| results.add(run))?)
 }
 
@@ -267,7 +267,7 @@ fn check_room(data: &Path, largest: u64) -> Result<()> {
 }
 
 /// Progress: a bar at a terminal, and a line for each finished run.
-struct Shown<'a> {
+struct RunProgress<'a> {
     out: &'a mut Output,
     quiet: bool,
     begin: Instant,
@@ -276,7 +276,7 @@ struct Shown<'a> {
     at: (usize, usize),
 }
 
-impl Shown<'_> {
+impl RunProgress<'_> {
     /// The time left, if the rest takes as long per run as what is done.
     fn left(&self) -> String {
         let (at, of) = self.at;
@@ -294,7 +294,7 @@ fn minutes(time: Duration) -> String {
     if seconds < 100 { format!("{seconds} s") } else { format!("{} min", seconds.div_ceil(60)) }
 }
 
-impl Watch for Shown<'_> {
+impl Watch for RunProgress<'_> {
     fn begin(&mut self, _: &Job<'_>, at: usize, of: usize) {
         self.at = (at, of);
         self.bar = Progress::steps();
@@ -325,7 +325,7 @@ fn print(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Outpu
     let verdict = Verdict::of(&checks);
     let (name, paper, place) = (experiment.name, experiment.paper.name(), experiment.place);
     if global.json {
-        return out.json(&Line { experiment: name, paper, place, verdict, rounds: data.rounds(), checks });
+        return out.json(&OutcomeLine { experiment: name, paper, place, verdict, rounds: data.rounds(), checks });
     }
     let tone = match verdict {
         Verdict::Reproduced => Tone::Good,

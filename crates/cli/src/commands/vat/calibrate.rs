@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use bifold_lab::{
-    calibrate::{Calibration, Progress as Seen},
+    calibrate::{Calibration, CalibrationProgress as Seen},
     room,
 };
 use bifold_vat::{Caching, Measured, Profile};
@@ -105,7 +105,7 @@ fn bars() -> impl FnMut(Seen) {
 
 /// The profile and the β derived from it.
 #[derive(Serialize)]
-struct Report<'a> {
+struct CalibrationReport<'a> {
     #[serde(flatten)]
     profile: &'a Profile,
     beta: Vec<Row<'a>>,
@@ -123,9 +123,9 @@ struct Row<'a> {
     measured: &'a Measured,
 }
 
-fn report(profile: &Profile) -> Result<Report<'_>> {
+fn report(profile: &Profile) -> Result<CalibrationReport<'_>> {
     let rows = profile.measured().iter().map(|measured| row(profile, measured));
-    Ok(Report { profile, beta: rows.collect::<Result<_>>()? })
+    Ok(CalibrationReport { profile, beta: rows.collect::<Result<_>>()? })
 }
 
 fn row<'a>(profile: &Profile, measured: &'a Measured) -> Result<Row<'a>> {

@@ -85,7 +85,7 @@ pub struct ModelArgs {
 
 /// The inputs and results. The names are documented.
 #[derive(Serialize)]
-struct Report {
+struct ModelReport {
     compaction: &'static str,
     levels: u32,
     growth: f64,
@@ -124,7 +124,7 @@ pub fn run(args: &ModelArgs, global: &Global, out: &mut Output) -> Result<()> {
     let tree = Tree::new(args.levels, args.growth).map_err(|error| Failure::trouble(error.to_string()))?;
     let (throughput, device) = args.throughput()?;
     let design = args.design()?.with_throughput(throughput);
-    let report = Report { device, ..report(args.levels, tree, design) };
+    let report = ModelReport { device, ..report(args.levels, tree, design) };
     if global.json { out.json(&report) } else { print(&report, out) }
 }
 
@@ -153,9 +153,9 @@ impl ModelArgs {
     }
 }
 
-fn report(levels: Levels, tree: Tree, design: Design) -> Report {
+fn report(levels: Levels, tree: Tree, design: Design) -> ModelReport {
     let best = design.optimum(tree.size_ratio());
-    Report {
+    ModelReport {
         compaction: match design.compaction {
             Compaction::Leveling(_) => "leveling",
             Compaction::PerTable(_) => "per-table",
@@ -179,7 +179,7 @@ fn report(levels: Levels, tree: Tree, design: Design) -> Report {
     }
 }
 
-fn print(report: &Report, out: &mut Output) -> Result<()> {
+fn print(report: &ModelReport, out: &mut Output) -> Result<()> {
     let kind = match report.compaction {
         "per-table" => "leveling, one table at a time",
         other => other,

@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use super::{Found, Head, Inner, Leaf, Node, Place, Truncation, slice_at};
+use super::{Found, Inner, Leaf, Node, NodeHead, Place, Truncation, slice_at};
 use crate::memtable::{
     arena::Arena,
     entry::Key,
@@ -21,7 +21,7 @@ impl<'m> Node<'m> {
     ///
     /// # Safety
     /// The arena lives at least as long as `'m`.
-    pub(in super::super) unsafe fn new_leaf(arena: &mut Arena, head: Head, next: Option<Self>) -> Self {
+    pub(in super::super) unsafe fn new_leaf(arena: &mut Arena, head: NodeHead, next: Option<Self>) -> Self {
         let pointer = |node: Option<Self>| AtomicPtr::new(node.map_or(ptr::null_mut(), |node| node.head.as_ptr()));
         let leaf = Leaf { head, next: pointer(next), successor: pointer(None) };
         let space = arena.node_space(size_of::<Leaf>()).cast::<Leaf>();
@@ -34,7 +34,7 @@ impl<'m> Node<'m> {
     ///
     /// # Safety
     /// The arena lives at least as long as `'m`.
-    pub(in super::super) unsafe fn new_inner(arena: &mut Arena, head: Head, children: &[Self]) -> Self {
+    pub(in super::super) unsafe fn new_inner(arena: &mut Arena, head: NodeHead, children: &[Self]) -> Self {
         let pointer = |at: usize| children.get(at).map_or(ptr::null_mut(), |child| child.head.as_ptr());
         let inner = Inner { head, children: std::array::from_fn(|at| AtomicPtr::new(pointer(at))) };
         let space = arena.node_space(size_of::<Inner>()).cast::<Inner>();
@@ -91,7 +91,7 @@ impl<'m> Node<'m> {
     }
 }
 
-impl Head {
+impl NodeHead {
     /// A head with `keys`, in order, and their slices.
     pub(in super::super) fn new(level: u8, keys: &[Key<'_>], slices: &[u64], truncation: Truncation) -> Self {
         let pointer = |at: usize| keys.get(at).map_or(ptr::null_mut(), |key| key.as_ptr());

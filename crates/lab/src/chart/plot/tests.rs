@@ -7,7 +7,7 @@ fn bars(groups: &[&str], series: &[(&str, &[Option<Spread>])]) -> Chart {
     Chart {
         title: "A title".to_owned(),
         unit: "MiB".to_owned(),
-        shape: Content::Bars {
+        shape: ChartKind::Bars {
             groups: groups.iter().map(|&group| group.to_owned()).collect(),
             series: series.iter().map(|(name, bars)| ((*name).to_owned(), bars.to_vec())).collect(),
         },
@@ -18,7 +18,7 @@ fn lines(log: bool, points: &[LinePoint]) -> Chart {
     Chart {
         title: "A title".to_owned(),
         unit: "MiB".to_owned(),
-        shape: Content::Lines { label: "x".to_owned(), log, series: vec![("a".to_owned(), points.to_vec())] },
+        shape: ChartKind::Lines { label: "x".to_owned(), log, series: vec![("a".to_owned(), points.to_vec())] },
     }
 }
 

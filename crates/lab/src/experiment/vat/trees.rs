@@ -45,8 +45,8 @@ struct Kind {
     /// The name of the prediction in the legend.
     predicted: &'static str,
     merges: Merges,
-    tables: Tables,
-    values: Values,
+    tables: TableSize,
+    values: ValuePlace,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -60,14 +60,14 @@ enum Merges {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Values {
+enum ValuePlace {
     Inline,
     Log,
 }
 
 /// How large tables are.
 #[derive(Clone, Copy, PartialEq)]
-enum Tables {
+enum TableSize {
     /// A level is one: merges take it as a whole.
     Whole,
     /// A quarter of what a flush brings.
@@ -81,29 +81,29 @@ const KINDS: [Kind; 4] = [
         series: "leveling",
         predicted: "leveling, predicted",
         merges: Merges::Table,
-        tables: Tables::Quarter,
-        values: Values::Inline,
+        tables: TableSize::Quarter,
+        values: ValuePlace::Inline,
     },
     Kind {
         series: "leveling, log",
         predicted: "leveling, log, predicted",
         merges: Merges::Level,
-        tables: Tables::Whole,
-        values: Values::Log,
+        tables: TableSize::Whole,
+        values: ValuePlace::Log,
     },
     Kind {
         series: "leveling, log, small tables",
         predicted: "leveling, log, small tables, predicted",
         merges: Merges::Table,
-        tables: Tables::Small,
-        values: Values::Log,
+        tables: TableSize::Small,
+        values: ValuePlace::Log,
     },
     Kind {
         series: "tiering",
         predicted: "tiering, predicted",
         merges: Merges::Tier,
-        tables: Tables::Quarter,
-        values: Values::Inline,
+        tables: TableSize::Quarter,
+        values: ValuePlace::Inline,
     },
 ];
 
@@ -126,11 +126,11 @@ impl Kind {
     fn setup(self, scale: Scale, levels: u32) -> Setup {
         let flush = pairs(scale) * (KEY_BYTES + VALUE_BYTES) as u64;
         let table_bytes = match self.tables {
-            Tables::Whole => 1 << 40,
-            Tables::Quarter => flush / 4,
-            Tables::Small => (flush / 128).clamp(1 << 10, 8 << 10),
+            TableSize::Whole => 1 << 40,
+            TableSize::Quarter => flush / 4,
+            TableSize::Small => (flush / 128).clamp(1 << 10, 8 << 10),
         };
-        let placement = if self.values == Values::Log { "wisckey" } else { "inline" };
+        let placement = if self.values == ValuePlace::Log { "wisckey" } else { "inline" };
         let mut setup = Setup::bifold(scale, placement).named(self.series);
         let whole: [(&str, u64); 5] = [
             // Any commit is larger, so each has a memtable of its own.
@@ -201,8 +201,8 @@ impl Kind {
         };
         let design = Design::new(compaction);
         Ok(match self.values {
-            Values::Inline => design.amplification(tree) + level0,
-            Values::Log => design.with_log(KeyShare::new(p.min(1.0))?).amplification(tree) + p * level0,
+            ValuePlace::Inline => design.amplification(tree) + level0,
+            ValuePlace::Log => design.with_log(KeyShare::new(p.min(1.0))?).amplification(tree) + p * level0,
         })
     }
 
@@ -218,7 +218,7 @@ impl Kind {
 }
 
 /// Measured and predicted of the kinds that have values in such a place.
-fn curves(d: &Data<'_>, values: Values) -> Vec<(String, Vec<LinePoint>)> {
+fn curves(d: &Data<'_>, values: ValuePlace) -> Vec<(String, Vec<LinePoint>)> {
     let line = |points: Vec<(f64, f64)>| points.into_iter().map(|(x, y)| (x, [y; 3])).collect();
     let both = |kind: Kind| {
         let measured = kind.points(d, |levels| kind.measured(d, levels));
@@ -274,10 +274,10 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
         arms: arms.collect(),
         views: vec![
             View::curves("Inline values", "bytes moved for each byte", "levels on the device", |d| {
-                curves(d, Values::Inline)
+                curves(d, ValuePlace::Inline)
             }),
             View::curves("Values in a log", "bytes moved for each byte", "levels on the device", |d| {
-                curves(d, Values::Log)
+                curves(d, ValuePlace::Log)
             }),
             View::lines(
                 "Merge amplification, alpha",

@@ -10,7 +10,7 @@ use crate::{
         check::{Check, Rule, falls},
         data::{P99_US, RATE, SPACE_AMP, WRITTEN},
         setup::{KOPS, MIB, Setup, TIMES, US, load_and_updates, plan},
-        view::{Chart, Shape},
+        view::{Chart, ChartKind},
     },
     machine::Machine,
     random::Random,
@@ -235,7 +235,7 @@ fn curves() -> Experiment {
         View::computed(Chart {
             title: panel.title.to_owned(),
             unit: panel.y.label.to_owned(),
-            shape: Shape::Lines { label: panel.x.label.to_owned(), log, series },
+            shape: ChartKind::Lines { label: panel.x.label.to_owned(), log, series },
         })
         .up_to(panel.y.range.1)
     };
@@ -286,13 +286,13 @@ pub fn hostile() -> Experiment {
     let odd_chart = Chart {
         title: long.clone(),
         unit: evil.to_owned(),
-        shape: Shape::Lines { label: long.clone(), log: true, series: vec![(evil.to_owned(), line)] },
+        shape: ChartKind::Lines { label: long.clone(), log: true, series: vec![(evil.to_owned(), line)] },
     };
     let bars = (0..60).map(|at| Some([f64::from(at) * 1e-9; 3])).collect();
     let many = Chart {
         title: evil.to_owned(),
         unit: String::new(),
-        shape: Shape::Bars {
+        shape: ChartKind::Bars {
             groups: (0..60).map(|at| format!("group {at} of them all")).collect(),
             series: vec![(long, bars)],
         },

@@ -25,7 +25,7 @@ use bifold_format::{
 };
 use bifold_io::Together;
 
-use super::{Rules, Shared, order};
+use super::{OrderedShared, Rules, order};
 use crate::{
     parts::{
         dead_counts::DeadCounts,
@@ -59,7 +59,7 @@ enum Why {
 }
 
 /// A file that pointers of the stream lead to.
-struct Source {
+struct MergeSource {
     file: Arc<ValueFile>,
     moves: Option<Why>,
     /// Reads it from front to back; present when something moves.
@@ -69,7 +69,7 @@ struct Source {
 }
 
 /// The vTable that is being written.
-struct Output {
+struct MergeOutput {
     copy: Copy,
     entries: u64,
     smallest: Box<[u8]>,
@@ -79,7 +79,7 @@ struct Output {
 
 /// One rewrite.
 pub(super) struct Merge {
-    shared: Arc<Shared>,
+    shared: Arc<OrderedShared>,
     /// The options that were in force when it began.
     options: ValueOptions,
     rules: Rules,
@@ -88,9 +88,9 @@ pub(super) struct Merge {
     /// Inline values are separated if they are not small.
     parts: bool,
     compressor: Compressor,
-    sources: HashMap<FileId, Option<Source>>,
+    sources: HashMap<FileId, Option<MergeSource>>,
     group: Option<u64>,
-    output: Option<Output>,
+    output: Option<MergeOutput>,
     done: Vec<ValueFileMeta>,
     /// Those of them that no sync has covered.
     unsynced: Together<Finished>,
@@ -100,7 +100,7 @@ pub(super) struct Merge {
 }
 
 impl Merge {
-    pub fn new(shared: &Arc<Shared>, job: &RewriteJob) -> Self {
+    pub fn new(shared: &Arc<OrderedShared>, job: &RewriteJob) -> Self {
         let (options, rules) = (**shared.options.now(), shared.rules());
         Self {
             shared: Arc::clone(shared),
@@ -142,10 +142,10 @@ impl Merge {
     }
 
     /// The file that `pointer` leads to, if its values are sorted.
-    fn source_of(&mut self, id: FileId) -> Option<&mut Source> {
+    fn source_of(&mut self, id: FileId) -> Option<&mut MergeSource> {
         if !self.sources.contains_key(&id) {
             let file = self.shared.files.get(id).filter(|file| file.description.class == ORDERED);
-            let source = file.map(|file| Source { moves: self.why(&file), file, scan: None, is_kept: false });
+            let source = file.map(|file| MergeSource { moves: self.why(&file), file, scan: None, is_kept: false });
             self.sources.insert(id, source);
         }
         self.sources.get_mut(&id)?.as_mut()
@@ -162,7 +162,7 @@ impl Merge {
             self.close_scans_before(key);
         }
         self.make_room(key)?;
-        let Some(Some(Source { file, scan, .. })) = self.sources.get_mut(&from.file) else {
+        let Some(Some(MergeSource { file, scan, .. })) = self.sources.get_mut(&from.file) else {
             return Ok(Kept::Unchanged);
         };
         let buffers = self.shared.files.buffers();
@@ -196,20 +196,20 @@ impl Merge {
 
     /// Ensures that there is a vTable with room. A full one ends before the first version of a key.
     fn make_room(&mut self, key: &[u8]) -> Result<()> {
-        let full = |output: &mut Output| output.copy.end() >= self.options.file_bytes && *output.largest != *key;
+        let full = |output: &mut MergeOutput| output.copy.end() >= self.options.file_bytes && *output.largest != *key;
         if let Some(output) = self.output.take_if(full) {
             self.finish_output(output)?;
         }
         if self.output.is_none() {
             let group = *self.group.get_or_insert_with(|| self.shared.files.new_number());
             let copy = self.shared.files.begin_copy_for(ORDERED, group, self.source)?;
-            self.output = Some(Output { copy, entries: 0, smallest: key.into(), largest: Vec::new() });
+            self.output = Some(MergeOutput { copy, entries: 0, smallest: key.into(), largest: Vec::new() });
         }
         Ok(())
     }
 
-    fn finish_output(&mut self, output: Output) -> Result<()> {
-        let Output { copy, entries, smallest, largest } = output;
+    fn finish_output(&mut self, output: MergeOutput) -> Result<()> {
+        let MergeOutput { copy, entries, smallest, largest } = output;
         let level = if self.job.from.is_some() { self.job.to } else { 0 };
         let extent = Extent { level, entries, smallest, largest: largest.into() };
         let (meta, finished) = self.shared.files.finish_unsynced(copy, Some(extent))?;
@@ -239,7 +239,7 @@ impl Merge {
             return Vec::new();
         }
         let is_there =
-            |source: &&Source| source.is_kept && source.file.extent().is_some_and(|e| e.level == self.job.to);
+            |source: &&MergeSource| source.is_kept && source.file.extent().is_some_and(|e| e.level == self.job.to);
         let kept = self.sources.values().flatten().filter(is_there).map(|source| &source.file);
         let mut ranges: Vec<(FileId, order::Range<'_>)> =
             kept.filter_map(|file| Some((file.id, order::range_of(file)?))).collect();
@@ -251,7 +251,7 @@ impl Merge {
     }
 }
 
-impl Output {
+impl MergeOutput {
     fn note(&mut self, key: &[u8]) {
         self.entries += 1;
         self.largest.clear();

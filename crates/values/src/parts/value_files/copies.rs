@@ -212,7 +212,7 @@ impl ValueFiles {
     /// I/O errors; the files are then deleted.
     pub fn finish_all_alone(&self, copies: Vec<Copy>) -> Result<Vec<ValueFileMeta>> {
         let mut metas: Vec<ValueFileMeta> = Vec::new();
-        let mut finish = || {
+        let finish = || {
             let mut finished = Vec::new();
             for copy in copies {
                 let (meta, file) = self.finish_unsynced(copy, None)?;

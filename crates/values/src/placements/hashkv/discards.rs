@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit};
 use bifold_format::{filter::key_hash, pointer};
 
-use super::State;
+use super::HashKvState;
 use crate::{parts::sync::LockExt, placement::Kept};
 
 /// So many are reported under one hold of the lock.
@@ -18,7 +18,7 @@ const TOLD_AT_ONCE: usize = 256;
 
 /// The hooks of one rewrite.
 pub(super) struct Discards {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<HashKvState>>,
     /// The last key.
     key: Vec<u8>,
     dropped: Vec<Dropped>,
@@ -33,7 +33,7 @@ struct Dropped {
 }
 
 impl Discards {
-    pub fn new(state: &Arc<Mutex<State>>) -> Self {
+    pub fn new(state: &Arc<Mutex<HashKvState>>) -> Self {
         Self { state: Arc::clone(state), key: Vec::new(), dropped: Vec::new() }
     }
 

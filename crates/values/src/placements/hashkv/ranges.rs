@@ -29,7 +29,7 @@ use std::{
 use bifold_contract::{FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::value::{self, Stored, ValueKind};
 
-use super::{NO_REGION, State};
+use super::{HashKvState, NO_REGION};
 use crate::{
     parts::{
         budget::{Budget, Taken},
@@ -239,8 +239,8 @@ fn encode(out: &mut Vec<u8>, place: (FileId, u64), (start, end, seqno): (&[u8], 
 
 /// Rewrites the files of range deletes: those that are needed, merged with their neighbours. Commits continue in
 /// another file.
-pub(super) fn rewrite(files: &Arc<ValueFiles>, state: &Mutex<State>, gc: &dyn GcContext) -> Result<GcOutcome> {
-    let Some(rewrite) = Rewrite::begin(state) else { return Ok(GcOutcome::freed(0)) };
+pub(super) fn rewrite(files: &Arc<ValueFiles>, state: &Mutex<HashKvState>, gc: &dyn GcContext) -> Result<GcOutcome> {
+    let Some(rewrite) = RangeRewrite::begin(state) else { return Ok(GcOutcome::freed(0)) };
     let Some(copied) = rewrite.copy(files)? else { return Ok(GcOutcome::freed(0)) };
     gc.hold_commits(&mut |_| {
         let is_source = |file: &ValueFile| rewrite.sources.iter().any(|source| source.id == file.id);
@@ -254,15 +254,15 @@ pub(super) fn rewrite(files: &Arc<ValueFiles>, state: &Mutex<State>, gc: &dyn Gc
 }
 
 /// The files of range deletes, taken for a rewrite.
-struct Rewrite<'a> {
-    state: &'a Mutex<State>,
+struct RangeRewrite<'a> {
+    state: &'a Mutex<HashKvState>,
     sources: Vec<Arc<ValueFile>>,
     known: Arc<CoveredRanges>,
 }
 
-impl<'a> Rewrite<'a> {
+impl<'a> RangeRewrite<'a> {
     /// `None` when there are none, or another rewrite has them.
-    fn begin(state: &'a Mutex<State>) -> Option<Self> {
+    fn begin(state: &'a Mutex<HashKvState>) -> Option<Self> {
         let ranges = &mut state.hold().ranges;
         if ranges.is_rewritten || ranges.files.is_empty() {
             return None;
@@ -288,7 +288,7 @@ impl<'a> Rewrite<'a> {
     }
 }
 
-impl Drop for Rewrite<'_> {
+impl Drop for RangeRewrite<'_> {
     fn drop(&mut self) {
         self.state.hold().ranges.is_rewritten = false;
     }

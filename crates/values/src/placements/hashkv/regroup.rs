@@ -25,7 +25,7 @@ use bifold_format::{
 };
 
 use self::leaf::Leaf;
-use super::{State, cold_log::End, units::FamilyUnit};
+use super::{HashKvState, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
         covered_ranges::CoveredRanges,
@@ -41,7 +41,7 @@ use crate::{
 
 /// Collects these units, which are groups.
 pub(super) fn regroup(
-    (files, state, options): (&Arc<ValueFiles>, &Mutex<State>, &ValueOptions),
+    (files, state, options): (&Arc<ValueFiles>, &Mutex<HashKvState>, &ValueOptions),
     units: Vec<FamilyUnit>,
     gc: &dyn GcContext,
 ) -> Result<GcOutcome> {
@@ -62,7 +62,7 @@ pub(super) fn regroup(
 /// A GC run on some families.
 struct Regroup<'a> {
     files: &'a Arc<ValueFiles>,
-    state: &'a Mutex<State>,
+    state: &'a Mutex<HashKvState>,
     options: &'a ValueOptions,
     /// The range deletes known when values were copied: those with numbers up to this.
     ranges_upto: SeqNo,
@@ -79,12 +79,12 @@ const MOVES_AT_ONCE: usize = 512;
 struct Family {
     unit: FamilyUnit,
     /// Nothing is appended to these any more.
-    sources: Vec<Source>,
+    sources: Vec<GcSource>,
     leaves: Vec<Leaf>,
     keys: KeyTable<Newest>,
     /// Bytes in each file of the cold log whose tags are no longer the newest of their keys.
     ended: BTreeMap<FileId, u64>,
-    copied: Vec<Copied>,
+    copied: Vec<CopiedValue>,
     /// The moves before this one have been handed out.
     next: usize,
     /// All of them are committed.
@@ -92,7 +92,7 @@ struct Family {
 }
 
 /// A file that GC reads.
-struct Source {
+struct GcSource {
     file: Arc<ValueFile>,
     is_cold: bool,
 }
@@ -144,7 +144,7 @@ const COLD_SEGMENT: usize = 1;
 const COLD_LOG: usize = 2;
 
 /// A value that has been copied, or the tag of one.
-struct Copied {
+struct CopiedValue {
     /// The number of its key.
     key: u32,
     /// The group of its key, among those of the family.
@@ -163,13 +163,13 @@ impl Regroup<'_> {
     fn copy(&mut self, units: Vec<FamilyUnit>) -> Result<()> {
         let mut fresh = self.begin_files(&units)?;
         let mut copying = {
-            let State { groups, ranges, cold_log, left_out, .. } = &mut *self.state.hold();
+            let HashKvState { groups, ranges, cold_log, left_out, .. } = &mut *self.state.hold();
             self.ranges_upto = ranges.newest();
             let take = |unit| take((groups, left_out), unit, &mut fresh, &mut self.taken);
             self.families = units.into_iter().filter_map(take).collect();
             let log_files = cold_log.ids().collect();
             let log = cold_log.take_end(self.options.file_bytes, left_out);
-            Copying {
+            CopyContext {
                 files: self.files,
                 cold: self.options.hashkv.cold,
                 ranges: Arc::clone(ranges.known()),
@@ -257,11 +257,11 @@ fn take(
     if members.is_empty() || members.iter().any(|&member| groups.all()[member].busy) {
         return None;
     }
-    let mut sources: Vec<Source> = Vec::new();
+    let mut sources: Vec<GcSource> = Vec::new();
     for &member in &members {
         let group = &groups.all()[member];
         let of = |segment: &Segment, is_cold| {
-            let source = move |file: &Arc<ValueFile>| Source { file: Arc::clone(file), is_cold };
+            let source = move |file: &Arc<ValueFile>| GcSource { file: Arc::clone(file), is_cold };
             segment.files.iter().map(source).collect::<Vec<_>>()
         };
         sources.extend(of(&group.hot, false));
@@ -295,7 +295,7 @@ fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<Tag>) {
 }
 
 /// What copying needs.
-struct Copying<'a> {
+struct CopyContext<'a> {
     files: &'a ValueFiles,
     cold: Cold,
     /// All range deletes.
@@ -305,7 +305,7 @@ struct Copying<'a> {
     log: End,
 }
 
-impl Copying<'_> {
+impl CopyContext<'_> {
     /// Whether a record that is the newest of its key must stay. A tag of a deleted file says nothing: the value has
     /// moved and left another tag, or is dead. A note says that older values are dead. If the cold segment is not
     /// collected too, it may hold older values.
@@ -320,7 +320,7 @@ impl Copying<'_> {
 
 impl Family {
     /// Copies the records that count, each to the files of its group.
-    fn copy(&mut self, copying: &mut Copying<'_>) -> Result<()> {
+    fn copy(&mut self, copying: &mut CopyContext<'_>) -> Result<()> {
         self.find_newest()?;
         self.end_covered(&copying.ranges);
         let counts = |&key: &u32| !copying.ranges.covers(self.keys.key(key), self.keys.at(key).seqno);
@@ -344,7 +344,7 @@ impl Family {
     /// Copies the newest record of a key, if it must stay.
     fn copy_record(
         &mut self,
-        copying: &mut Copying<'_>,
+        copying: &mut CopyContext<'_>,
         key: u32,
         record: &ValueRecord<'_>,
         from: Pointer,
@@ -362,13 +362,13 @@ impl Family {
             _ => return Ok(()),
         };
         self.keys.at_mut(key).copied = Some(self.copied.len() as u32);
-        self.copied.push(Copied { key, leaf: leaf as u32, goes_to: goes_to as u8, is_old: false, bytes, moves });
+        self.copied.push(CopiedValue { key, leaf: leaf as u32, goes_to: goes_to as u8, is_old: false, bytes, moves });
         Ok(())
     }
 
     /// The newest record of each key (§3.3: "the latest version counts").
     fn find_newest(&mut self) -> Result<()> {
-        for (at, Source { file, is_cold }) in self.sources.iter().enumerate() {
+        for (at, GcSource { file, is_cold }) in self.sources.iter().enumerate() {
             let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Gc);
             while let Some((record, _)) = scan.sound()? {
                 let tagged = record.tagged().map_err(|damage: Corruption| damage.of(file.reader().path()))?;
@@ -409,7 +409,7 @@ impl Family {
     }
 
     /// Skips keys that commits have written since: they stay where those put them.
-    fn pass_over_since(&mut self, state: &Mutex<State>) -> Result<()> {
+    fn pass_over_since(&mut self, state: &Mutex<HashKvState>) -> Result<()> {
         for leaf in &mut self.leaves {
             let begun_since = leaf.begun_since(&self.sources, &state.hold().groups);
             leaf.look_at(&begun_since, |hash, key| {

@@ -17,7 +17,7 @@ use std::{
 use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, planted};
 use bifold_format::value::ValueKind;
 
-use super::{State, What, cold_log::End};
+use super::{HashKvState, What, cold_log::End};
 use crate::{
     parts::{
         scan::Scan,
@@ -33,7 +33,7 @@ const MOVES_AT_ONCE: usize = 256;
 
 /// Collects those of these files of the cold log that GC does not have already.
 pub(super) fn relocate(
-    (files, state, options): (&Arc<ValueFiles>, &Mutex<State>, &ValueOptions),
+    (files, state, options): (&Arc<ValueFiles>, &Mutex<HashKvState>, &ValueOptions),
     sources: &BTreeSet<FileId>,
     gc: &dyn GcContext,
 ) -> Result<GcOutcome> {
@@ -56,7 +56,7 @@ pub(super) fn relocate(
 /// Files of the cold log that are taken for GC.
 struct Relocation<'a> {
     files: &'a Arc<ValueFiles>,
-    state: &'a Mutex<State>,
+    state: &'a Mutex<HashKvState>,
     options: &'a ValueOptions,
     sources: Vec<Arc<ValueFile>>,
 }

@@ -2,7 +2,7 @@
 
 use bifold_contract::FileId;
 
-use super::State;
+use super::HashKvState;
 use crate::{
     parts::{
         segment_groups::{Group, Groups, Region, Segment},
@@ -94,7 +94,7 @@ pub(super) struct Picked {
 }
 
 impl Picked {
-    fn family(family: &Family, groups: &Groups) -> Self {
+    fn family(family: &FamilyCandidate, groups: &Groups) -> Self {
         let files = describe(groups, family.unit, &family.members).1;
         Self { unit: family.unit, live_bytes: family.candidate.live, files }
     }
@@ -105,7 +105,7 @@ impl Picked {
 }
 
 /// A few groups with files that old or, when there are none, a few such files of the cold log.
-pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Picked> {
+pub(super) fn begun_before(state: &HashKvState, before: FileId) -> Vec<Picked> {
     let units = with_file(state, |file| file.id < before);
     let log = state.cold_log.begun_before(before).filter(|(file, _)| !state.left_out.contains(file));
     let of_log = |(file, live_bytes)| Picked { unit: Unit::File(file), live_bytes, files: vec![file] };
@@ -117,17 +117,22 @@ pub(super) fn begun_before(state: &State, before: FileId) -> Vec<Picked> {
 }
 
 /// A few whole groups with a file for which this holds.
-fn with_file(state: &State, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Picked> {
+fn with_file(state: &HashKvState, is_old: impl Fn(&ValueFile) -> bool) -> Vec<Picked> {
     let groups = &state.groups;
     let has_old = |&at: &usize| groups.all()[at].files().any(|file| is_old(file));
-    let can_be = |family: &Family| !family.is_stuck && family.members.iter().any(has_old);
+    let can_be = |family: &FamilyCandidate| !family.is_stuck && family.members.iter().any(has_old);
     let old = families(state, false).into_iter().filter(can_be);
     old.take(GROUPS_AT_ONCE).map(|family| Picked::family(&family, groups)).collect()
 }
 
 /// What to collect to free about `over` bytes of `total`, unless a snapshot pins what was freed before; and what
 /// range deletes ask for.
-pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64, bool), total: u64) -> Vec<Picked> {
+pub(super) fn due(
+    options: &ValueOptions,
+    state: &HashKvState,
+    (over, is_pinned): (u64, bool),
+    total: u64,
+) -> Vec<Picked> {
     if state.ranges.is_rewrite_due() {
         return vec![Picked::ranges()];
     }
@@ -140,7 +145,7 @@ pub(super) fn due(options: &ValueOptions, state: &State, (over, is_pinned): (u64
 }
 
 /// The units to collect to free about `over` bytes of `total`.
-fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<Picked> {
+fn choose(options: &ValueOptions, state: &HashKvState, over: u64, total: u64) -> Vec<Picked> {
     let groups = &state.groups;
     let mut families = candidates(options, state);
     families.retain(|family| !family.is_stuck);
@@ -151,7 +156,7 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<P
     let (mut freed, mut copied) = (0, 0);
     let mut units: Vec<Picked> = Vec::new();
     for (at, _score) in victim::rank(options.hashkv.victim, &candidates, groups.clock) {
-        let Family { unit, members, candidate, .. } = &families[at];
+        let FamilyCandidate { unit, members, candidate, .. } = &families[at];
         // Groups and files of the log are collected in different ways, so not in one run.
         let is_other = units.first().is_some_and(|first| first.unit.file().is_some() != unit.file().is_some());
         if !worth(candidate) || is_other || members.iter().any(|&member| taken[member]) {
@@ -169,8 +174,13 @@ fn choose(options: &ValueOptions, state: &State, over: u64, total: u64) -> Vec<P
 }
 
 /// Each unit: what is in it, and whether it is among the `next`.
-pub(super) fn explain(options: &ValueOptions, state: &State, next: &[Picked], reason: &'static str) -> Vec<Explained> {
-    let explained = |Family { unit, members, candidate, is_stuck }: Family| {
+pub(super) fn explain(
+    options: &ValueOptions,
+    state: &HashKvState,
+    next: &[Picked],
+    reason: &'static str,
+) -> Vec<Explained> {
+    let explained = |FamilyCandidate { unit, members, candidate, is_stuck }: FamilyCandidate| {
         let (number, is_next) = (unit.number(), next.iter().any(|picked| picked.unit == unit));
         let (unit, files) = describe(&state.groups, unit, &members);
         Explained {
@@ -194,12 +204,12 @@ pub(super) fn explain(options: &ValueOptions, state: &State, next: &[Picked], re
 }
 
 /// Live bytes in the largest unit.
-pub(super) fn largest(options: &ValueOptions, state: &State) -> u64 {
+pub(super) fn largest(options: &ValueOptions, state: &HashKvState) -> u64 {
     all(options, state).into_iter().map(|family| family.candidate.live).max().unwrap_or(0)
 }
 
 /// The candidates, and each family as a whole: a family is collected where all its groups are.
-fn all(options: &ValueOptions, state: &State) -> Vec<Family> {
+fn all(options: &ValueOptions, state: &HashKvState) -> Vec<FamilyCandidate> {
     let mut all = candidates(options, state);
     all.retain(|family| family.unit.family().is_none_or(|unit| unit.hot_only));
     all.extend(families(state, false));
@@ -242,7 +252,7 @@ impl Uncollected {
 }
 
 /// How much GC does not take: what it cannot read, and a cold log whose size nothing limits.
-pub(super) fn uncollected(options: &ValueOptions, state: &State) -> Uncollected {
+pub(super) fn uncollected(options: &ValueOptions, state: &HashKvState) -> Uncollected {
     let mut uncollected = Uncollected::default();
     let is_unlimited = options.hashkv.cold == Cold::UnlimitedLog;
     if is_unlimited {
@@ -259,14 +269,14 @@ pub(super) fn uncollected(options: &ValueOptions, state: &State) -> Uncollected 
 }
 
 /// Bytes of the cold log that are not known to be dead, neither by the log nor by tags that it has not read.
-pub(super) fn live_in_log(state: &State) -> u64 {
+pub(super) fn live_in_log(state: &HashKvState) -> u64 {
     let ended: u64 = state.groups.all().iter().map(|group| group.tagged.dead).sum();
     state.cold_log.live().saturating_sub(ended)
 }
 
 /// Adds the groups that cannot be collected. The newest record of a key must be found among all files of its group, so
 /// one file blocks all others of its family.
-fn add_stuck(uncollected: &mut Uncollected, with_cold_segments: bool, state: &State) {
+fn add_stuck(uncollected: &mut Uncollected, with_cold_segments: bool, state: &HashKvState) {
     let groups = &state.groups;
     // Hot segments are collected alone where there are cold ones.
     let halves = [(true, with_cold_segments, false), (false, !with_cold_segments, true)];
@@ -288,14 +298,14 @@ fn add_stuck(uncollected: &mut Uncollected, with_cold_segments: bool, state: &St
 }
 
 /// Whether a family has a file that is left out.
-fn is_stuck(state: &State, unit: FamilyUnit, members: &[usize]) -> bool {
+fn is_stuck(state: &HashKvState, unit: FamilyUnit, members: &[usize]) -> bool {
     let segments = members.iter().flat_map(|&at| unit.segments(&state.groups.all()[at]));
     !state.left_out.is_empty()
         && segments.flat_map(|segment| &segment.files).any(|file| state.left_out.contains(&file.id))
 }
 
 /// A unit, the positions of its groups, and what is in it.
-struct Family {
+struct FamilyCandidate {
     unit: Unit,
     members: Vec<usize>,
     candidate: Candidate,
@@ -303,30 +313,30 @@ struct Family {
     is_stuck: bool,
 }
 
-fn candidates(options: &ValueOptions, state: &State) -> Vec<Family> {
+fn candidates(options: &ValueOptions, state: &HashKvState) -> Vec<FamilyCandidate> {
     let groups = &state.groups;
     let with_parts = options.hashkv.cold == Cold::Segments;
     let hot = if with_parts { families(state, true) } else { Vec::new() };
     // Without a cold segment, the hot one is everything.
-    let has_cold = |family: &Family| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
+    let has_cold = |family: &FamilyCandidate| family.members.iter().any(|&at| !groups.all()[at].cold.files.is_empty());
     let all = families(state, false).into_iter().filter(|family| !with_parts || has_cold(family));
     let of_log = state.cold_log.candidates(groups.clock);
     let is_limited = options.hashkv.cold != Cold::UnlimitedLog;
     let of_log = of_log.filter(|(_, candidate)| is_limited || candidate.live == 0).map(|(id, candidate)| {
         let is_stuck = state.left_out.contains(&id);
-        Family { unit: Unit::File(id), members: Vec::new(), candidate, is_stuck }
+        FamilyCandidate { unit: Unit::File(id), members: Vec::new(), candidate, is_stuck }
     });
     hot.into_iter().chain(all).chain(of_log).collect()
 }
 
 /// The units of one kind that GC does not have already.
-fn families(state: &State, hot_only: bool) -> Vec<Family> {
+fn families(state: &HashKvState, hot_only: bool) -> Vec<FamilyCandidate> {
     let groups = &state.groups;
     let is_idle = |members: &[usize]| members.iter().all(|&member| !groups.all()[member].busy);
     let idle = all_families(groups, hot_only).into_iter().filter(|(_, members)| is_idle(members));
     let family = |(unit, members): (FamilyUnit, Vec<usize>)| {
         let candidate = sum_up(unit, groups.clock, members.iter().map(|&member| &groups.all()[member]));
-        Family { unit: Unit::Family(unit), is_stuck: is_stuck(state, unit, &members), members, candidate }
+        FamilyCandidate { unit: Unit::Family(unit), is_stuck: is_stuck(state, unit, &members), members, candidate }
     };
     idle.map(family).collect()
 }

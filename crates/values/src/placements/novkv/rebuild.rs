@@ -14,11 +14,11 @@ use std::{
 
 use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 use bifold_format::{
-    sorted::Properties,
+    sorted::SortedProperties,
     value::{Stored, ValueKind},
 };
 
-use super::{Shared, Tables};
+use super::{NovKvShared, Tables};
 use crate::{
     parts::{
         drop_keys::{self, DropBlock, DropFile},
@@ -42,7 +42,7 @@ struct Switch {
     table: Option<Arc<SortedTable>>,
 }
 
-impl Shared {
+impl NovKvShared {
     /// Takes note of the drop files of an installed edit.
     pub(super) fn put_in_force(&self, edit: &ValueEdit) {
         let is_gone = |id: &FileId| edit.removed.contains(id) && edit.added.iter().all(|meta| meta.id != *id);
@@ -127,7 +127,7 @@ impl Survivors {
 }
 
 /// Collects a few files into one table.
-pub(super) fn rebuild(shared: &Shared, units: &[FileId], gc: &dyn GcContext) -> Result<GcOutcome> {
+pub(super) fn rebuild(shared: &NovKvShared, units: &[FileId], gc: &dyn GcContext) -> Result<GcOutcome> {
     let sources: Vec<Arc<ValueFile>> = units.iter().filter_map(|&id| shared.files.get(id)).collect();
     if sources.is_empty() {
         return Ok(GcOutcome::freed(0));
@@ -155,7 +155,7 @@ pub(super) fn rebuild(shared: &Shared, units: &[FileId], gc: &dyn GcContext) -> 
         regarded,
         table: table.map(Arc::new),
     };
-    let mut output = Output { files: &shared.files, added };
+    let mut output = GcOutput { files: &shared.files, added };
     let mut edit = || {
         let mut removed = switch.sources.clone();
         removed.extend(shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
@@ -166,19 +166,19 @@ pub(super) fn rebuild(shared: &Shared, units: &[FileId], gc: &dyn GcContext) -> 
 }
 
 /// A file that GC has made. Once an edit names it, only the manifest knows whether it is needed. Until then it is not.
-struct Output<'a> {
+struct GcOutput<'a> {
     files: &'a ValueFiles,
     added: Option<ValueFileMeta>,
 }
 
-impl Output<'_> {
+impl GcOutput<'_> {
     /// The edit that adds it, if it was made, and removes these.
     fn edit(&mut self, removed: Vec<FileId>) -> ValueEdit {
         ValueEdit { removed, added: self.added.take().into_iter().collect(), ..ValueEdit::default() }
     }
 }
 
-impl Drop for Output<'_> {
+impl Drop for GcOutput<'_> {
     fn drop(&mut self) {
         if let Some(meta) = &self.added {
             self.files.remove(meta.id);
@@ -188,7 +188,7 @@ impl Drop for Output<'_> {
 
 /// Writes what survives of `sources`: `live` bytes by file number.
 fn table(
-    shared: &Shared,
+    shared: &NovKvShared,
     sources: &[Arc<ValueFile>],
     blocks: &[(FileId, DropBlock)],
     live: &BTreeMap<FileId, u64>,
@@ -218,18 +218,18 @@ fn table(
     survivors.write(&mut writer)?;
     let aliases = live.iter().map(|(&number, &bytes)| (number, bytes)).collect();
     let regarded = regarded.iter().copied().collect();
-    let properties = Properties { epoch: epoch + 1, values_end: 0, aliases, regarded };
+    let properties = SortedProperties { epoch: epoch + 1, values_end: 0, aliases, regarded };
     writer.finish(&shared.files, properties).map(Some)
 }
 
 /// Merges several drop files into one, with only the blocks in force.
-pub(super) fn merge_drops(shared: &Shared, sources: &[FileId], gc: &dyn GcContext) -> Result<GcOutcome> {
+pub(super) fn merge_drops(shared: &NovKvShared, sources: &[FileId], gc: &dyn GcContext) -> Result<GcOutcome> {
     let blocks = shared.drops.hold().of(&sources.iter().copied().collect());
     let mut merged = DropFile::new(&shared.files);
     for (about, block) in blocks {
         merged.add_block(about, &block)?;
     }
-    let mut output = Output { files: &shared.files, added: merged.finish(&shared.drops)? };
+    let mut output = GcOutput { files: &shared.files, added: merged.finish(&shared.drops)? };
     gc.install(&mut || output.edit(sources.to_vec()), &mut || {})?;
     Ok(GcOutcome::freed(0))
 }

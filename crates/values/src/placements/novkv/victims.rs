@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bifold_contract::{FileId, Result};
 
-use super::{NovKv, Shared, rebuild};
+use super::{NovKv, NovKvShared, rebuild};
 use crate::{
     parts::{
         stale_estimate::RewriteCase,
@@ -60,11 +60,11 @@ pub(super) enum Choice {
 pub(super) struct Job {
     claim: GcClaim,
     choice: Choice,
-    shared: Arc<Shared>,
+    shared: Arc<NovKvShared>,
 }
 
 impl Job {
-    pub fn new(shared: &Arc<Shared>, choice: Choice) -> Self {
+    pub fn new(shared: &Arc<NovKvShared>, choice: Choice) -> Self {
         let files = match &choice {
             Choice::Rebuild(units) => units.iter().map(|&(file, _)| file).collect(),
             Choice::MergeDrops(files) => files.clone(),
@@ -96,7 +96,7 @@ impl GcJob for Job {
 
 /// A file that GC may pick.
 #[derive(Clone, Debug)]
-pub(super) struct Unit {
+pub(super) struct VictimFile {
     file: Arc<ValueFile>,
     /// Bytes of its records, and of those that drop-keys name.
     value_bytes: u64,
@@ -108,7 +108,7 @@ pub(super) struct Unit {
     is_stuck: bool,
 }
 
-impl Unit {
+impl VictimFile {
     /// Bytes that are needed, or cannot be freed.
     pub fn needed_bytes(&self) -> u64 {
         if self.is_stuck { self.file.len() } else { self.live_bytes() }
@@ -135,7 +135,7 @@ impl Unit {
 
 impl NovKv {
     /// All files with values, the smallest valid rate first.
-    pub(super) fn units(&self) -> Vec<Unit> {
+    pub(super) fn units(&self) -> Vec<VictimFile> {
         let shared = &self.shared;
         let files = shared.files.in_use();
         let head = self.value_log.head();
@@ -148,7 +148,7 @@ impl NovKv {
             let is_stuck = !left_out.is_empty()
                 && (left_out.contains(&file.id) || drop_files.any(|drop_file| left_out.contains(&drop_file)));
             let is_complete = Some(file.id) != head && file.is_recorded();
-            Unit {
+            VictimFile {
                 value_bytes: numbers.iter().map(|(_, bytes)| bytes).sum(),
                 dropped_bytes: numbers.iter().map(|&(number, _)| drops.dropped_bytes(number)).sum(),
                 numbers: numbers.len(),
@@ -157,27 +157,28 @@ impl NovKv {
                 file,
             }
         };
-        let mut units: Vec<Unit> = files.into_iter().filter(|file| file.description.class != DROPS).map(unit).collect();
+        let mut units: Vec<VictimFile> =
+            files.into_iter().filter(|file| file.description.class != DROPS).map(unit).collect();
         units.sort_by(|a, b| a.valid_rate().total_cmp(&b.valid_rate()).then(a.file.id.cmp(&b.file.id)));
         units
     }
 
     pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Choice> {
         let units = self.units();
-        let complete: Vec<&Unit> = units.iter().filter(|unit| unit.is_complete).collect();
+        let complete: Vec<&VictimFile> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
             if pressure.entries_above + pressure.overwritten > 0.0 {
                 return Some(Choice::Search);
             }
-            let is_old = |unit: &&Unit| unit.file.id < before && (unit.can_be_copied() || unit.live_bytes() == 0);
-            let mut old: Vec<&Unit> = complete.into_iter().filter(is_old).collect();
+            let is_old = |unit: &&VictimFile| unit.file.id < before && (unit.can_be_copied() || unit.live_bytes() == 0);
+            let mut old: Vec<&VictimFile> = complete.into_iter().filter(is_old).collect();
             if old.iter().any(|unit| unit.is_stuck) {
                 // Without any valid value, so they come first; together with others they would be read.
                 old.retain(|unit| unit.live_bytes() == 0);
             }
             return self.fitting(&old);
         }
-        let is_drained = |unit: &&&Unit| unit.live_bytes() == 0;
+        let is_drained = |unit: &&&VictimFile| unit.live_bytes() == 0;
         let drained: Vec<_> =
             complete.iter().filter(is_drained).take(DELETED_AT_ONCE).map(|unit| (unit.file.id, 0)).collect();
         if !drained.is_empty() {
@@ -187,9 +188,9 @@ impl NovKv {
     }
 
     /// As many files, from the first on, as make one table.
-    fn fitting(&self, units: &[&Unit]) -> Option<Choice> {
+    fn fitting(&self, units: &[&VictimFile]) -> Option<Choice> {
         let mut live = 0;
-        let fits = |unit: &&&Unit| {
+        let fits = |unit: &&&VictimFile| {
             live += unit.live_bytes();
             live <= self.options.now().file_bytes
         };
@@ -220,30 +221,31 @@ impl NovKv {
         Some(Choice::MergeDrops(taken))
     }
 
-    fn small_files(&self, complete: &[&Unit]) -> Option<Choice> {
-        let is_small =
-            |unit: &&&Unit| unit.can_be_copied() && unit.live_bytes() < self.options.now().file_bytes / SMALL_SHARE;
-        let mut small: Vec<&Unit> = complete.iter().filter(is_small).copied().collect();
+    fn small_files(&self, complete: &[&VictimFile]) -> Option<Choice> {
+        let is_small = |unit: &&&VictimFile| {
+            unit.can_be_copied() && unit.live_bytes() < self.options.now().file_bytes / SMALL_SHARE
+        };
+        let mut small: Vec<&VictimFile> = complete.iter().filter(is_small).copied().collect();
         small.sort_by_key(|unit| unit.live_bytes());
         if small.len() > SMALL_FILES_MAX { self.fitting(&small) } else { None }
     }
 
-    fn for_space(&self, pressure: &SpacePressure, units: &[Unit]) -> Option<Choice> {
+    fn for_space(&self, pressure: &SpacePressure, units: &[VictimFile]) -> Option<Choice> {
         let (_, total_bytes, _) = self.shared.files.sizes();
-        let known: u64 = units.iter().map(Unit::needed_bytes).sum();
-        let left_out_bytes = units.iter().map(Unit::stuck_bytes).sum();
+        let known: u64 = units.iter().map(VictimFile::needed_bytes).sum();
+        let left_out_bytes = units.iter().map(VictimFile::stuck_bytes).sum();
         let stale = self.shared.stale.below(pressure.stale_at_most(known));
         let space = ValueSpace { files: 0, total_bytes, live_bytes: known - stale, drained_bytes: 0, left_out_bytes };
         if pressure.excess(&space) == 0 {
             return None;
         }
         let threshold = self.threshold(pressure);
-        let is_worth = |unit: &&Unit| {
+        let is_worth = |unit: &&VictimFile| {
             let wanted = unit.dropped_bytes * DEAD_SHARE >= unit.value_bytes;
             unit.can_be_copied() && wanted && unit.valid_rate() < threshold
         };
-        let worth: Vec<&Unit> = units.iter().filter(is_worth).collect();
-        let valid = units.iter().filter(|unit| !unit.is_stuck).map(Unit::valid_rate).fold(1.0, f64::min);
+        let worth: Vec<&VictimFile> = units.iter().filter(is_worth).collect();
+        let valid = units.iter().filter(|unit| !unit.is_stuck).map(VictimFile::valid_rate).fold(1.0, f64::min);
         let look =
             RewriteCase { stale, known, valid, is_idle: worth.is_empty(), file_bytes: self.options.now().file_bytes };
         if look.is_due(pressure, threshold) {
@@ -265,7 +267,7 @@ impl NovKv {
         let threshold = self.threshold(pressure);
         let units = self.units();
         let later = |id: FileId| units.iter().filter(|u| u.file.id >= id).map(|u| u.file.len()).sum();
-        let held = |unit: &Unit| match unit {
+        let held = |unit: &VictimFile| match unit {
             unit if next.contains(&unit.file.id) => None,
             unit if unit.is_stuck => Some(UNREADABLE),
             unit if !unit.is_complete => Some("it is still written to, or not durable yet"),
@@ -273,11 +275,11 @@ impl NovKv {
             _ if rewrites => Some("compaction looks for more garbage first"),
             _ => Some(pressure.reason(&crate::placement::Placement::space(self))),
         };
-        let name = |unit: &Unit| match unit.numbers {
+        let name = |unit: &VictimFile| match unit.numbers {
             1 => format!("file {}", unit.file.id),
             numbers => format!("file {} ({numbers} numbers)", unit.file.id),
         };
-        let explain = |unit: &Unit| Explained {
+        let explain = |unit: &VictimFile| Explained {
             unit: name(unit),
             files: vec![unit.file.id],
             total_bytes: unit.file.len(),

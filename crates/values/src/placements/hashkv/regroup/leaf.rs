@@ -8,7 +8,7 @@ use bifold_format::{
     value::{ValueKind, ValueRecord},
 };
 
-use super::{COLD_LOG, COLD_SEGMENT, Copying, HOT, Source};
+use super::{COLD_LOG, COLD_SEGMENT, CopyContext, GcSource, HOT};
 use crate::{
     parts::{
         scan::Scan,
@@ -65,7 +65,7 @@ impl Leaf {
     /// Copies one record and returns where it will stand. A record that goes to the cold log leaves a tag here.
     pub(super) fn copy(
         &mut self,
-        copying: &mut Copying<'_>,
+        copying: &mut CopyContext<'_>,
         record: &ValueRecord<'_>,
         goes_to: usize,
     ) -> Result<Pointer> {
@@ -91,7 +91,7 @@ impl Leaf {
     }
 
     /// Files of this group that this run does not collect.
-    pub(super) fn begun_since(&self, sources: &[Source], groups: &Groups) -> Vec<Arc<ValueFile>> {
+    pub(super) fn begun_since(&self, sources: &[GcSource], groups: &Groups) -> Vec<Arc<ValueFile>> {
         let mut files = groups.at(self.region.prefix).hot.files.clone();
         files.retain(|file| sources.iter().all(|source| source.file.id != file.id));
         files
@@ -122,7 +122,7 @@ impl Leaf {
     }
 
     /// From now on the group's files are the copies, and those that commits have begun since.
-    pub(super) fn take_effect(&self, unit: FamilyUnit, sources: &[Source], groups: &mut Groups) {
+    pub(super) fn take_effect(&self, unit: FamilyUnit, sources: &[GcSource], groups: &mut Groups) {
         let (clock, begun_since) = (groups.clock, self.begun_since(sources, groups));
         let group = groups.at_mut(self.region.prefix);
         let [(hot_live, hot_hashes), (cold_live, cold_hashes), (tagged_live, tagged_hashes)] = &self.moved;
