@@ -188,6 +188,10 @@ impl FileSystem for CountingFs {
         self.inner.change_bytes(dir)
     }
 
+    fn finish_deletes(&self, dir: &Path) -> Result<()> {
+        self.inner.finish_deletes(dir)
+    }
+
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         self.inner.reserve(path, bytes)
     }

@@ -390,6 +390,14 @@ impl Dir {
         self.fs.change_bytes(&self.path)
     }
 
+    /// Makes the space of what was deleted or overwritten free ([`FileSystem::finish_deletes`]).
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn finish_deletes(&self) -> Result<()> {
+        self.fs.finish_deletes(&self.path)
+    }
+
     /// Makes the file `name`, which nobody reads, occupy this many bytes of the disk ([`FileSystem::reserve`]).
     ///
     /// # Errors

@@ -162,6 +162,16 @@ impl FileSystem for DiskFs {
     }
 
     #[cfg(target_os = "linux")]
+    fn finish_deletes(&self, dir: &Path) -> Result<()> {
+        let finish = || {
+            let opened = File::open(dir)?;
+            // It ends a transaction; until then the blocks of the one before are in use.
+            if is_of_kind(&opened, BTRFS) { Ok(rustix::fs::syncfs(&opened)?) } else { Ok(()) }
+        };
+        finish().map_err(|e| Error::io("finish deletes in", dir, e))
+    }
+
+    #[cfg(target_os = "linux")]
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         let reserve = || {
             if bytes == 0 {

@@ -175,6 +175,15 @@ pub trait FileSystem: Send + Sync + Debug {
         0
     }
 
+    /// Makes the space of what was deleted or overwritten in the directory `dir` free. Only a copy-on-write file system
+    /// has anything to do: it frees that space later, and until then does not report it as free.
+    ///
+    /// # Errors
+    /// The system's.
+    fn finish_deletes(&self, _dir: &Path) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes the file `path`, which nobody reads, occupy this many bytes of the disk. The file is created if needed.
     /// With 0 it is removed, and its space is free when this returns.
     ///

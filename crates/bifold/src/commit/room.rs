@@ -12,6 +12,8 @@
 //!   poisoned: puts go on when there is room again.
 //! * **A job that would not leave enough is stopped** before the disk is full, and its output removed. It starts
 //!   again when there is more room than it found, or after a second.
+//! * **What was deleted** is waited for before anything is refused or `RESERVE` is touched: on copy-on-write file
+//!   systems its space becomes free later.
 //! * **`RESERVE`** holds space on the disk that nobody else gets. It is removed when there is no other room; so a
 //!   database can be opened and emptied even if others have filled its disk. Background work leaves it alone.
 //!
@@ -326,10 +328,20 @@ impl Room {
     /// Requires this many free bytes. Returns how many more there are.
     fn ensure_free(&self, bytes: u64, means: Means) -> Result<u64> {
         let Some(mut free) = self.dir.free_bytes() else { return Ok(u64::MAX) };
+        if free < bytes {
+            free = self.free_after_deletes(free);
+        }
         if free < bytes && means.reach_reserve() && self.release() {
             free = self.dir.free_bytes().unwrap_or(free);
         }
         free.checked_sub(bytes).ok_or_else(|| self.full(free, bytes))
+    }
+
+    /// The free bytes once everything is free that was deleted or overwritten. `free` are so now.
+    fn free_after_deletes(&self, free: u64) -> u64 {
+        // If it fails, there is no more.
+        let finished = self.dir.finish_deletes().ok();
+        finished.and_then(|()| self.dir.free_bytes()).unwrap_or(free)
     }
 
     fn full(&self, free_bytes: u64, needed_bytes: u64) -> Error {
@@ -386,7 +398,11 @@ impl Room {
         if reserve.bytes > RESERVE_BYTES_MIN.max(wanted.saturating_mul(4)) {
             reserve.release(&self.dir);
         }
-        let is_plenty = if for_changes > 0 { free / 2 > wanted } else { free / 4 > wanted && free / 2 > needed };
+        let is_plenty = match for_changes {
+            0 => free / 4 > wanted && free / 2 > needed,
+            // What it has already is not taken once more.
+            _ => free / 2 > wanted.saturating_sub(reserve.bytes),
+        };
         if reserve.bytes < wanted / 4 * 3 && is_plenty && !reserve.is_refused && !self.is_short() {
             reserve.grow_to(wanted, &self.dir);
         }

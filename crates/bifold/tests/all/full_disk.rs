@@ -104,6 +104,35 @@ fn a_disk_that_others_have_filled_to_the_last_byte_is_opened_with_what_the_reser
     }
 }
 
+/// A copy-on-write file system does not report all space as free that has been deleted.
+#[test]
+fn a_delete_is_not_refused_before_what_was_deleted_is_free() {
+    let memory = MemoryFs::new();
+    memory.set_capacity(Some(CAPACITY));
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    // Without a reserve nothing else gives room.
+    let options = Options { free_bytes_min: Some(0), ..options(PlacementKind::Inline, Workers::Caller) };
+    let db = Db::open_in(environment, "/db", options).unwrap();
+    fill(&db);
+    memory.set_capacity(Some(memory.used_bytes()));
+    assert!(matches!(db.delete(key(7)), Err(Error::Full { .. })), "nothing is free");
+    let (freed, asked) = (memory.clone(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&asked);
+    faulty.decide_by(Box::new(move |call| {
+        if call.op == "finish deletes in" {
+            freed.set_capacity(Some(2 * CAPACITY));
+            count.fetch_add(1, Relaxed);
+        }
+        None
+    }));
+    db.delete(key(7)).unwrap();
+    assert_eq!(asked.load(Relaxed), 1);
+    db.put("key", "value").unwrap();
+    assert_eq!(asked.load(Relaxed), 1, "where enough is free, nobody asks");
+    db.close().unwrap();
+}
+
 /// Merges and GC runs become as small as the free space requires.
 #[test]
 fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied() {

@@ -124,6 +124,11 @@ impl FileSystem for FaultyFs {
         self.inner.change_bytes(dir)
     }
 
+    fn finish_deletes(&self, dir: &Path) -> Result<()> {
+        self.pass("finish deletes in", dir)?;
+        self.inner.finish_deletes(dir)
+    }
+
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         self.pass("reserve space by", path)?;
         self.inner.reserve(path, bytes)

@@ -147,6 +147,10 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         self.fs().change_bytes(dir)
     }
 
+    fn finish_deletes(&self, dir: &Path) -> Result<()> {
+        self.fs().finish_deletes(dir)
+    }
+
     fn reserve(&self, path: &Path, bytes: u64) -> Result<()> {
         self.fs().reserve(path, bytes)
     }

@@ -72,7 +72,7 @@ impl Bed {
 }
 
 fn value(n: u32) -> Vec<u8> {
-    vec![if n % 2 == 0 { n as u8 } else { 0 }; 2000]
+    vec![if n.is_multiple_of(2) { n as u8 } else { 0 }; 2000]
 }
 
 /// A job that begins, and goes on when it is told to.
