@@ -226,8 +226,8 @@ impl ValueFiles {
         Ok(metas)
     }
 
-    /// As [`ValueFiles::finish_alone`], but the file becomes durable by [`ValueFiles::sync_finished`], before the caller
-    /// names it in an edit. Values sorted by key have an `extent`.
+    /// As [`ValueFiles::finish_alone`], but the file becomes durable by [`ValueFiles::sync_finished`], which the caller
+    /// calls before an edit names it. Values sorted by key have an `extent`.
     ///
     /// # Errors
     /// I/O errors; the file is then deleted.
