@@ -147,7 +147,7 @@ proptest! {
                 Above::Found(found) => prop_assert_eq!(Some((found.seqno, found.kind)), newest),
                 Above::Deleted => prop_assert_eq!(newest, None),
                 Above::Nothing => {
-                    let last = version.levels()[1..].iter().flatten().filter(|run| run.find(&[key]).is_some()).last();
+                    let last = version.levels()[1..].iter().flatten().rfind(|run| run.find(&[key]).is_some());
                     // Runs have the numbers of their pieces.
                     let piece = last.map(|run| run.id() as usize);
                     let before: u64 = pieces[..piece.unwrap_or(0)].iter().map(|piece| piece.len() as u64).sum();
