@@ -187,7 +187,7 @@ pub enum Command {
 
     /// Run GC on separated values, or explain it.
     #[command(
-        long_about = "Run GC on separated values (placements wisckey, hashkv, novkv, diffkv and unikv). With \
+        long_about = "Run GC on separated values (all placements but inline). With \
             --explain, print for each group or file what it holds, its score in the policy, and why GC does not take \
             it now.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
@@ -208,7 +208,7 @@ pub enum Command {
     /// Copy a database into a new one with another placement of values.
     #[command(
         long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, \
-            diffkv or unikv. The placement of a database cannot change; this makes another database.\n\n\
+            diffkv, unikv or streams. The placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
             for all of them, such as keyspace.values.separate_from_bytes=1KiB. Database options in --options and --set \
             apply to DST. SRC is opened read-only, so nobody can write to it meanwhile. At the end DST is reopened and \
@@ -413,7 +413,7 @@ pub struct ConvertArgs {
     pub src: PathBuf,
     /// The directory of the new database; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Its placement: inline, wisckey, hashkv, novkv, diffkv or unikv.
+    /// Its placement: inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }

@@ -134,7 +134,7 @@ pub fn a03_copies_that_are_listed_without_their_moves_replace_nothing(case: &Cas
 }
 
 /// Tables and value files are deleted, new ones are created, the manifest is written all the time.
-pub fn a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_twice(case: &Case) {
+pub fn a18_a_crash_at_every_io_of_gc_leaves_no_orphan_and_no_number_twice(case: &Case) {
     let mut bed = Bed::new(case);
     half_dead(&mut bed);
     let model = bed.model().clone();
@@ -273,7 +273,7 @@ pub fn b06_a_crash_while_a_long_log_is_replayed_loses_nothing(case: &Case) {
 }
 
 /// Recovery from a crash during GC crashes too, at every change it makes; a few times a third time.
-pub fn b10_a_crash_within_the_recovery_of_a_collection_loses_nothing(case: &Case) {
+pub fn b10_a_crash_within_the_recovery_of_gc_loses_nothing(case: &Case) {
     let mut bed = Bed::new(case);
     half_dead(&mut bed);
     let mut camera = Camera::new(&bed.fs, Plan { seed: 11, every: 29, random: 1, only: None });

@@ -63,7 +63,7 @@ pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(case: &Case) {
 }
 
 /// Real threads: one deletes what it put, one runs GC, one merges; what was deleted is never seen again.
-pub fn a01_deleted_keys_stay_deleted_while_threads_collect_and_merge(case: &Case) {
+pub fn a01_deleted_keys_stay_deleted_while_threads_run_gc_and_merge(case: &Case) {
     let fs = MemoryFs::default();
     let mut options = case.options();
     options.workers = Workers::Threads(2);
@@ -287,7 +287,7 @@ pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(case: &Case) {
 }
 
 /// Another thread drops a keyspace during GC. The files are deleted once, and the database opens again.
-pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(case: &Case) {
+pub fn a06_a_keyspace_dropped_during_gc_leaves_nothing(case: &Case) {
     let mut bed = Bed::new(case);
     bed.step(&Op::Create(1));
     bed.fill(0..8);
@@ -310,7 +310,7 @@ pub fn a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing(case: &Case) 
         bed.driver.close().unwrap();
         let mut model = prepared.model.clone();
         model.begin_drop(1);
-        model.settle();
+        model.acknowledge_change();
         let mut bed = Bed::on(case, &fs, model);
         judge::no_orphans(&fs, env::DIR.as_ref(), bed.db()).unwrap_or_else(|t| panic!("dropped at {nth}: {t}"));
         bed.check_thoroughly();

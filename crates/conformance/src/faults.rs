@@ -46,7 +46,7 @@ fn collect(db: &Db) -> bifold::Result<()> {
 }
 
 /// Every call that GC makes fails: once, or together with all that follow.
-pub fn a17_an_error_within_a_collection_is_told_and_loses_nothing(case: &Case) {
+pub fn a17_an_error_within_gc_is_reported_and_loses_nothing(case: &Case) {
     let prepared = prepared(case);
     let (faulty, _, db) = open(&prepared);
     let before = faulty.calls();
@@ -145,7 +145,7 @@ pub fn a19_verifying_and_reading_change_no_byte(case: &Case) {
 }
 
 /// The disk fills up; then half is deleted, and GC gives the space back.
-pub fn c12_a_full_disk_can_be_emptied_by_collecting(case: &Case) {
+pub fn c12_a_full_disk_can_be_emptied_by_gc(case: &Case) {
     let mut bed = Bed::new(case);
     bed.fill(0..50);
     let (fs, mut model, set) = (bed.fs.clone(), bed.model().clone(), bed.set().clone());
@@ -240,7 +240,7 @@ fn unreadable(db: &Db, model: &Model, name: &str) -> BTreeSet<Box<[u8]>> {
 }
 
 /// A flipped bit: reads, merges and GC answer right or name the file. What could be read before still can be.
-pub fn c13_damage_is_told_with_its_place_and_spoils_nothing_else(case: &Case) {
+pub fn c13_damage_is_reported_with_its_place_and_spoils_nothing_else(case: &Case) {
     let prepared = prepared(case);
     let mut hits = 0;
     for (name, bit) in bits(&prepared) {

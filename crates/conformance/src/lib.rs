@@ -52,33 +52,33 @@ macro_rules! battery {
             crashes: a03_copies_that_are_listed_without_their_moves_replace_nothing
             crashes: a03_moves_that_no_table_holds_survive_a_crash_at_every_io
             crashes: a09_a_crash_while_everything_is_cleared_leaves_all_or_nothing
-            crashes: a18_a_crash_at_every_io_of_a_collection_leaves_no_orphan_and_no_number_twice
+            crashes: a18_a_crash_at_every_io_of_gc_leaves_no_orphan_and_no_number_twice
             crashes: b03_a_file_torn_at_any_byte_opens
             crashes: b05_the_oldest_of_many_logs_is_replayed
             crashes: b06_a_crash_while_a_long_log_is_replayed_loses_nothing
-            crashes: b10_a_crash_within_the_recovery_of_a_collection_loses_nothing
+            crashes: b10_a_crash_within_the_recovery_of_gc_loses_nothing
             crashes: b12_zeros_behind_the_end_of_a_file_are_no_commits
             deletes: a01_a_deleted_key_does_not_come_back_when_its_value_moves
-            deletes: a01_deleted_keys_stay_deleted_while_threads_collect_and_merge
+            deletes: a01_deleted_keys_stay_deleted_while_threads_run_gc_and_merge
             deletes: a02_a_delete_is_never_below_what_it_deletes
             deletes: a02_range_deletes_go_when_nothing_needs_them
             deletes: a02_range_deletes_that_do_not_merge_have_a_bound_in_memory
             deletes: a02_a_range_delete_outlasts_the_files_that_a_crash_brings_back
             deletes: a05_a_snapshot_keeps_what_a_range_delete_took
             deletes: a06_a_range_deleted_while_its_values_move_stays_deleted
-            deletes: a06_a_keyspace_dropped_while_it_is_collected_leaves_nothing
+            deletes: a06_a_keyspace_dropped_during_gc_leaves_nothing
             deletes: a09_a_cleared_keyspace_can_be_used_again_after_reopening
             deletes: b02_no_replay_undoes_a_clear
-            faults: a17_an_error_within_a_collection_is_told_and_loses_nothing
+            faults: a17_an_error_within_gc_is_reported_and_loses_nothing
             faults: a19_verifying_and_reading_change_no_byte
-            faults: c12_a_full_disk_can_be_emptied_by_collecting
-            faults: c13_damage_is_told_with_its_place_and_spoils_nothing_else
+            faults: c12_a_full_disk_can_be_emptied_by_gc
+            faults: c13_damage_is_reported_with_its_place_and_spoils_nothing_else
             faults: c14_an_iterator_leaves_nothing_out_behind_damage
             faults: b04_damage_before_a_synced_commit_drops_none_behind_it
             jobs: a04_concurrent_jobs_take_no_file_twice
-            moves: a04_a_flush_in_the_middle_of_a_collection_loses_nothing
-            moves: a04_two_collections_at_once_follow_each_other
-            moves: a05_a_checkpoint_and_its_origin_collect_apart
+            moves: a04_a_flush_in_the_middle_of_gc_loses_nothing
+            moves: a04_two_gc_calls_at_once_follow_each_other
+            moves: a05_a_checkpoint_and_its_origin_run_gc_on_their_own
             moves: a05_nothing_is_appended_to_the_files_of_a_checkpoint
             moves: a08_a_moved_value_has_its_bytes_whatever_the_codec
             moves: a10_every_value_reads_back_whatever_share_of_its_file_is_dead
@@ -88,11 +88,11 @@ macro_rules! battery {
             moves: a11_garbage_is_remembered_across_reopening
             moves: a12_a_moved_record_keeps_number_kind_and_body
             moves: a12_a_record_carried_over_keeps_number_kind_and_body
-            moves: a15_collecting_all_the_time_changes_no_answer
+            moves: a15_constant_gc_changes_no_answer
             moves: a20_values_about_the_threshold_do_not_get_mixed_up
             moves: b01_all_keys_of_all_keyspaces_are_there_after_reopening
             readers: a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more
-            readers: a16_open_readers_outlast_the_collection_of_everything
+            readers: a16_open_readers_outlast_gc_of_everything
             readers: a21_readers_miss_no_value_while_its_file_goes
             readers: g14_snapshots_stay_the_same_while_every_value_moves
         }

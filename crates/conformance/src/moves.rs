@@ -252,7 +252,7 @@ pub fn a11_garbage_is_remembered_across_reopening(case: &Case) {
 }
 
 /// Random histories with forced GC between their operations, under every compaction and victim policy.
-pub fn a15_collecting_all_the_time_changes_no_answer(case: &Case) {
+pub fn a15_constant_gc_changes_no_answer(case: &Case) {
     let compactions = [
         Compaction::Leveled(Leveled {
             size_ratio: 2,
@@ -282,7 +282,7 @@ pub fn a15_collecting_all_the_time_changes_no_answer(case: &Case) {
 }
 
 /// A flush by another thread at every change of the files that GC makes, with values that no table holds yet.
-pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(case: &Case) {
+pub fn a04_a_flush_in_the_middle_of_gc_loses_nothing(case: &Case) {
     let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.cool();
@@ -297,7 +297,7 @@ pub fn a04_a_flush_in_the_middle_of_a_collection_loses_nothing(case: &Case) {
 }
 
 /// Another thread asks for GC at every change of the files that GC makes.
-pub fn a04_two_collections_at_once_follow_each_other(case: &Case) {
+pub fn a04_two_gc_calls_at_once_follow_each_other(case: &Case) {
     let mut bed = Bed::new(case);
     bed.fill(0..20);
     bed.cool();
@@ -308,7 +308,7 @@ pub fn a04_two_collections_at_once_follow_each_other(case: &Case) {
 }
 
 /// A checkpoint shares files with its origin. Whatever GC does in one of them, the other stays as it was.
-pub fn a05_a_checkpoint_and_its_origin_collect_apart(case: &Case) {
+pub fn a05_a_checkpoint_and_its_origin_run_gc_on_their_own(case: &Case) {
     let mut bed = Bed::new(case);
     bed.fill(0..KEYS);
     bed.fill(0..KEYS / 2);

@@ -53,7 +53,7 @@ pub fn a13_every_set_of_snapshots_keeps_what_it_sees_and_no_more(case: &Case) {
 }
 
 /// Everything is deleted, with merges and GC until nothing is left, while iterators and snapshots are open.
-pub fn a16_open_readers_outlast_the_collection_of_everything(case: &Case) {
+pub fn a16_open_readers_outlast_gc_of_everything(case: &Case) {
     let mut bed = Bed::new(case);
     bed.fill(0..100);
     (0..3).for_each(|slot| bed.step(&Op::OpenIterator(slot, 0)));

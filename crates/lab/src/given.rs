@@ -23,7 +23,8 @@ pub struct Input {
     /// Its format: `tsv`, `jsonl` or `dir`.
     pub format: String,
     /// The number of keys.
-    pub pairs: u64,
+    #[serde(rename = "pairs")]
+    pub entries: u64,
     /// Bytes of keys and values.
     pub bytes: u64,
     /// A digest of all keys and values in their order.
@@ -81,7 +82,7 @@ impl Given {
             bytes += (key.len() + value.len()) as u64;
         }
         let digest = format!("{:016x}", digest.digest());
-        Input { path: path.to_owned(), format: format.to_owned(), pairs: self.len(), bytes, digest }
+        Input { path: path.to_owned(), format: format.to_owned(), entries: self.len(), bytes, digest }
     }
 
     /// How many keys there are.
@@ -151,6 +152,6 @@ mod tests {
         let mut other = given();
         other.push(b"c", b"");
         let (a, b) = (given().input("x", "tsv"), other.input("x", "tsv"));
-        assert!(a.digest != b.digest && (a.pairs, a.bytes, b.pairs, b.bytes) == (2, 7, 3, 8), "{a:?} {b:?}");
+        assert!(a.digest != b.digest && (a.entries, a.bytes, b.entries, b.bytes) == (2, 7, 3, 8), "{a:?} {b:?}");
     }
 }

@@ -416,7 +416,7 @@ impl<W: Watcher> Driver<W> {
         let made = self.db().keyspace(NAMES[name as usize], options);
         self.watcher.before_acknowledge(&self.model)?;
         self.trees[name as usize] = Some(made?);
-        self.model.settle();
+        self.model.acknowledge_change();
         Ok(())
     }
 
@@ -427,7 +427,7 @@ impl<W: Watcher> Driver<W> {
         let done = tree.set_options(options.clone());
         self.watcher.before_acknowledge(&self.model)?;
         done?;
-        self.model.settle();
+        self.model.acknowledge_change();
         match tree.options() == options {
             true => Ok(()),
             false => Err(Trouble::wrong("options that were set are not in force")),
@@ -440,7 +440,7 @@ impl<W: Watcher> Driver<W> {
         let dropped = self.db().drop_keyspace(NAMES[name as usize]);
         self.watcher.before_acknowledge(&self.model)?;
         dropped?;
-        self.model.settle();
+        self.model.acknowledge_change();
         match tree.get("any") {
             Err(Error::Closed { .. }) => Ok(()),
             other => Err(Trouble::wrong(format!("a dropped keyspace answers {other:?}"))),

@@ -264,7 +264,7 @@ fn judge(seed: u64, options: &Options, (before, after, lost): Picture) -> Result
         let begun = after.acked[writer] + 1;
         let mut model = Model::default();
         model.begin_create(1);
-        model.settle();
+        model.acknowledge_change();
         for n in 1..=begun {
             model.begin(&commit_of(seed, writer as u8, n));
         }

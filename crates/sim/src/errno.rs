@@ -321,7 +321,7 @@ impl ErrnoRun {
         match (seen, &contents) {
             (Some(n), Some(contents)) => {
                 self.driver.model.cut_back_to(n);
-                self.driver.model.settle_as(contents);
+                self.driver.model.resolve_as(contents);
                 Ok(Ending::Going)
             }
             _ => Ok(Ending::Over),

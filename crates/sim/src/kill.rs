@@ -163,7 +163,7 @@ fn kill_again_and_again(program: &Path, dir: &Path, seed: u64, report: &mut Repo
                 model.begin(&commit_of(seed, writer as u8, n));
             }
             if acked[writer] > 0 {
-                model.settle();
+                model.acknowledge_change();
             }
             let own = written_by(&contents, writer as u8);
             let n = model

@@ -73,7 +73,7 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     for (writer, &acked) in acked.iter().enumerate() {
         let mut model = Model::default();
         model.begin_create(1);
-        model.settle();
+        model.acknowledge_change();
         for n in 1..=acked + 1 {
             model.begin(&commit_of(seed, writer as u8, n));
         }

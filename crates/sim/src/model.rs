@@ -270,7 +270,7 @@ impl Model {
     pub fn recovered(&self, commit: CommitNo, found: &Contents) -> Self {
         let mut model = self.clone();
         model.cut_back_to(commit);
-        model.settle_as(found);
+        model.resolve_as(found);
         model.floor_kill = commit;
         model.floor_power = commit;
         model
@@ -289,7 +289,7 @@ impl Model {
     }
 
     /// Decides whether keyspaces being created or dropped exist, as `found` shows.
-    pub fn settle_as(&mut self, found: &Contents) {
+    pub fn resolve_as(&mut self, found: &Contents) {
         for tree in &mut self.trees {
             tree.life = match tree.life {
                 Life::Creating | Life::Dropping if found.contains_key(NAMES[tree.name as usize]) => Life::Exists,
@@ -300,7 +300,7 @@ impl Model {
     }
 
     /// Records that the call that created or dropped a keyspace, or changed its options, was acknowledged.
-    pub fn settle(&mut self) {
+    pub fn acknowledge_change(&mut self) {
         for tree in &mut self.trees {
             tree.options = tree.changing_to.take().unwrap_or(tree.options);
             tree.life = match tree.life {

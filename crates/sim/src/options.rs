@@ -96,7 +96,7 @@ impl OptionSet {
             let Some(keyspace) = db.existing_keyspace(text)?.filter(|_| model.has_changed_options()) else { continue };
             let (found, allowed) = (keyspace.options(), model.options(name));
             match allowed.iter().find(|&&variant| self.variant(name, variant) == found) {
-                Some(&variant) => model.settle_options(name, variant),
+                Some(&variant) => model.resolve_options(name, variant),
                 None => {
                     let wrong = format!("keyspace `{text}` has options that are not of {allowed:?}: {found:?}");
                     return Err(Trouble::wrong(wrong));

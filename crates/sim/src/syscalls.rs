@@ -415,7 +415,7 @@ impl<'a> Left<'a> {
                 model.begin(&commit_of(self.lab.seed, writer as u8, n));
             }
             if acked > 0 {
-                model.settle();
+                model.acknowledge_change();
             }
             let own = written_by(&contents, writer as u8);
             let fits = model.check_between(&own, acked..=acked + 1);

@@ -77,10 +77,10 @@ fn keyspaces_may_exist_or_not_only_while_they_are_created_or_dropped() {
     assert!(model.check(&with("alpha"), Crash::Kill).is_err());
     model.begin_create(1);
     assert!(model.check(&with("alpha"), Crash::Kill).is_ok() && model.check(&contents(&[]), Crash::Kill).is_ok());
-    model.settle();
+    model.acknowledge_change();
     assert!(model.check(&contents(&[]), Crash::Power).unwrap_err().to_string().contains("`alpha` is missing"));
     model.begin_drop(1);
     assert!(model.check(&with("alpha"), Crash::Kill).is_ok() && model.check(&contents(&[]), Crash::Kill).is_ok());
-    model.settle();
+    model.acknowledge_change();
     assert!(model.check(&with("alpha"), Crash::Power).unwrap_err().to_string().contains("`alpha` is back"));
 }

@@ -227,7 +227,7 @@ impl Engine {
 
     /// Returns how many bytes come free. `None` if the run says nothing about how fast GC frees space.
     fn gc_unpaced(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<Option<u64>> {
-        if !planted!("collect_beside_commits") {
+        if !planted!("gc_during_commits") {
             self.wait_for_commit();
         }
         let verbs = Verbs {

@@ -6,8 +6,8 @@
 use bifold_contract::{Level, Levels};
 
 /// The boundaries to add, one at most for each of these partitions of more than `most` bytes, where each entry has
-/// `apart` bytes of values beyond its table. One with boundaries that are not in force yet may have as much more for
-/// each.
+/// `separated_bytes` of values beyond its table. One with boundaries that are not in force yet may have as much more
+/// for each.
 #[must_use]
 pub fn due(partitions: &[Levels], most: u64, separated_bytes: f64) -> Vec<Box<[u8]>> {
     let is_large = |partition: &&Levels| {

@@ -102,7 +102,7 @@ impl Tiered {
         let inputs: Vec<Placed<'_>> = shape::placed(levels, depth).collect();
         let last = self.last_level(levels);
         let (to, run) = if depth < last { (depth + 1, None) } else { (last, shape::newest_run(levels, last)) };
-        let moves = depth < last && are_apart(levels, depth);
+        let moves = depth < last && are_disjoint(levels, depth);
         let shape = if moves { JobShape::Move } else { JobShape::Merge };
         let reason = format!("level {depth} has {runs} runs");
         self.job(inputs, busy, shape, to, run, reason)
@@ -165,6 +165,6 @@ fn run_count(levels: &Levels, depth: u8) -> usize {
 }
 
 /// Whether no two tables of a level overlap: its runs are one run already.
-fn are_apart(levels: &Levels, depth: u8) -> bool {
+fn are_disjoint(levels: &Levels, depth: u8) -> bool {
     shape::groups(levels, depth).iter().all(|group| group.len() == 1)
 }

@@ -205,7 +205,7 @@ impl<G: Ground> StagedFile<G> {
     /// Writes out everything staged. For a closed file this has been done already, unless it failed.
     pub(super) fn write_out(&self) -> Result<()> {
         let mut staged = self.staged();
-        if staged.is_closed && planted!("settle_closed") {
+        if staged.is_closed && planted!("write_out_of_closed") {
             return Err(Error::io("append to", &self.path, io::Error::other("the file is closed")));
         }
         self.flush(&mut staged).map_err(|e| Error::io("append to", &self.path, e))
@@ -222,7 +222,7 @@ impl<G: Ground> WriteFile for StagedWriter<G> {
     }
 
     fn sync(&self) -> Result<()> {
-        if !planted!("unsettled_sync") {
+        if !planted!("sync_staged_bytes_not") {
             self.0.write_out()?;
         }
         self.0.file.sync().map_err(|e| Error::io("sync", &self.0.path, e))

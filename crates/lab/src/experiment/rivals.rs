@@ -106,7 +106,7 @@ pub fn real(input: &Input, scale: Scale, seed: u64) -> Experiment {
     let mut experiment = Comparison::default().experiment(scale, seed);
     for arm in &mut experiment.arms {
         arm.spec.input = Some(input.clone());
-        arm.spec.plan = Plan { keys: input.pairs, reads: zipf(0.99), seed, ..Plan::default() };
+        arm.spec.plan = Plan { keys: input.entries, reads: zipf(0.99), seed, ..Plan::default() };
     }
     Experiment {
         name: "real",

@@ -62,7 +62,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
     let settings = runs.first().map(|run| run.settings.as_slice()).unwrap_or_default();
     facts.extend(settings.iter().map(|(name, value)| fact("setting", format!("{name}={value}"))));
     let data = match input {
-        Some(input) => format!("{} entries of {}, {} altogether", input.pairs, input.path, bytes(input.bytes)),
+        Some(input) => format!("{} entries of {}, {} altogether", input.entries, input.path, bytes(input.bytes)),
         None => format!("{} keys of {}, values {}", plan.keys, bytes(plan.key_bytes as u64), plan.sizes),
     };
     facts.push(fact("data", data));

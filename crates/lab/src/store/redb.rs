@@ -25,7 +25,7 @@ use crate::{
 pub const VERSION: &str = "4.6.0";
 
 /// The one table, from bytes to bytes.
-const ENTRIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pairs");
+const ENTRIES: TableDefinition<&[u8], &[u8]> = TableDefinition::new("entries");
 
 /// The options that a comparison may vary.
 #[derive(Clone, Copy, Debug)]

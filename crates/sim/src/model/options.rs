@@ -26,7 +26,7 @@ impl Model {
     }
 
     /// Decides which options a keyspace has: those that were found.
-    pub fn settle_options(&mut self, name: Name, found: Variant) {
+    pub fn resolve_options(&mut self, name: Name, found: Variant) {
         if let Some(tree) = self.current(name) {
             self.trees[tree.0].options = found;
             self.trees[tree.0].changing_to = None;

@@ -167,7 +167,7 @@ mod tests {
     /// Otherwise writers would wait forever for bytes that nobody can free, and everything else would be collected
     /// again and again.
     #[test]
-    fn what_cannot_be_read_neither_slows_writers_nor_asks_for_collections() {
+    fn what_cannot_be_read_neither_slows_writers_nor_asks_for_gc() {
         let sound = space(1300, 0);
         let left_out = |bytes: u64| ValueSpace {
             total_bytes: sound.total_bytes + bytes,

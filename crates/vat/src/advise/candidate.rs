@@ -51,12 +51,12 @@ pub enum CandidateCompaction {
     /// One run per level, each level larger than the one above by this factor.
     Leveled {
         /// The factor.
-        growth: u32,
+        size_ratio: u32,
     },
     /// This many runs per level before they are merged into one of the next.
     Tiered {
         /// The number of runs.
-        growth: u32,
+        size_ratio: u32,
     },
     /// An unsorted layer over a sorted one.
     TwoLayer,
@@ -92,22 +92,22 @@ const SMALL_BLOCK_BYTES: u32 = 1 << 10;
 /// The engine's default.
 const BLOCK_BYTES: u32 = 4 << 10;
 
-/// All designs that differ for this workload: each placement, with every threshold and growth factor that has an
+/// All designs that differ for this workload: each placement, with every threshold and size ratio that has an
 /// effect.
 pub fn candidates(workload: &Workload) -> Vec<Candidate> {
-    let default_growth = CandidateCompaction::Leveled { growth: costs::GROWTH };
+    let default_ratio = CandidateCompaction::Leveled { size_ratio: costs::GROWTH };
     let mut all = Vec::new();
     for shape in [
-        default_growth,
-        CandidateCompaction::Leveled { growth: costs::GROWTH_LEAST_TRAFFIC },
-        CandidateCompaction::Tiered { growth: costs::TIERED_GROWTH },
+        default_ratio,
+        CandidateCompaction::Leveled { size_ratio: costs::GROWTH_LEAST_TRAFFIC },
+        CandidateCompaction::Tiered { size_ratio: costs::TIERED_GROWTH },
     ] {
         all.push(Candidate { placement: ModelPlacement::Inline, shape, min_bytes: None, block_bytes: BLOCK_BYTES });
     }
     for placement in ModelPlacement::ALL.into_iter().filter(|&placement| placement != ModelPlacement::Inline) {
         let (shape, block_bytes) = match placement {
             ModelPlacement::UniKv => (CandidateCompaction::TwoLayer, SMALL_BLOCK_BYTES),
-            _ => (default_growth, BLOCK_BYTES),
+            _ => (default_ratio, BLOCK_BYTES),
         };
         let with = |min_bytes| Candidate { placement, shape, min_bytes: Some(min_bytes), block_bytes };
         all.extend(thresholds(workload).into_iter().map(with));

@@ -5,7 +5,7 @@
 //! sum is within a quarter of the measured time in four of five runs. Those of reads and scans follow from two
 //! workloads each. Another machine has other times; designs are compared by their ratios, which differ less.
 
-/// The default growth factor of levels.
+/// The default size ratio of levels.
 pub const GROWTH: u32 = 10;
 
 /// About f* of per-table merges at α = 0.5, where traffic is least; see [`crate::Compaction::best_growth`].

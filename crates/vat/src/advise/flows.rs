@@ -123,15 +123,15 @@ impl FlowCase<'_> {
         flows.flushed = self.distinct(self.memtable) / self.memtable;
         let entries = self.entries();
         match self.candidate.shape {
-            CandidateCompaction::Leveled { growth } => self.leveled(flows, entries, f64::from(growth)),
-            CandidateCompaction::Tiered { growth } => {
-                let growth = f64::from(growth);
+            CandidateCompaction::Leveled { size_ratio } => self.leveled(flows, entries, f64::from(size_ratio)),
+            CandidateCompaction::Tiered { size_ratio } => {
+                let size_ratio = f64::from(size_ratio);
                 let runs = (entries / (self.memtable * flows.flushed)).max(1.0);
-                flows.levels = (runs.ln() / growth.ln()).max(0.0).floor();
+                flows.levels = (runs.ln() / size_ratio.ln()).max(0.0).floor();
                 flows.merged = (1..=flows.levels as u32)
-                    .map(|level| self.share_left(self.memtable * growth.powi(level as i32)))
+                    .map(|level| self.share_left(self.memtable * size_ratio.powi(level as i32)))
                     .sum();
-                flows.runs = (growth - 1.0) * (flows.levels + 1.0) * 0.75;
+                flows.runs = (size_ratio - 1.0) * (flows.levels + 1.0) * 0.75;
             }
             CandidateCompaction::TwoLayer => self.two_layer(flows),
         }
@@ -144,10 +144,10 @@ impl FlowCase<'_> {
 
     /// Level 0 is due at about `BASE_BYTES`, earlier if the level below is smaller, and is merged into all of that
     /// level. Deeper levels are merged table by table.
-    fn leveled(&self, flows: &mut Flows, entries: f64, growth: f64) {
+    fn leveled(&self, flows: &mut Flows, entries: f64, size_ratio: f64) {
         let bytes = entries * self.entry;
-        let below = (bytes / BASE_BYTES).max(1.0).log(growth).floor();
-        let base = entries / growth.powf(below);
+        let below = (bytes / BASE_BYTES).max(1.0).log(size_ratio).floor();
+        let base = entries / size_ratio.powf(below);
         let some_runs = LEVEL0_RUNS * self.memtable * flows.flushed * self.entry;
         let due = (base * self.entry).max(some_runs).min(BASE_BYTES) * LEVEL0_LAG / self.entry;
         let replacing = self.updates + self.deletes;
@@ -163,7 +163,7 @@ impl FlowCase<'_> {
         flows.levels = 1.0 + below;
         flows.merged = 2.0 * repeats * flows.flushed
             + (self.distinct(writes) + base) / writes
-            + below * self.share_left(writes) * (1.0 + ALPHA * growth);
+            + below * self.share_left(writes) * (1.0 + ALPHA * size_ratio);
         flows.runs = flows.levels + LEVEL0_RUNS / 2.0;
     }
 

@@ -295,8 +295,8 @@ impl<'a> Case<'a> {
         let files = (self.flows.tables + self.flows.values) / data;
         let garbage = (o.update + o.delete) / self.writes.max(f64::MIN_POSITIVE);
         match (self.candidate.placement, self.candidate.shape) {
-            (ModelPlacement::Inline, CandidateCompaction::Leveled { growth }) => {
-                let upper = 1.0 / (f64::from(growth) - 1.0) * if self.flows.levels > 1.0 { 1.0 } else { 0.0 };
+            (ModelPlacement::Inline, CandidateCompaction::Leveled { size_ratio }) => {
+                let upper = 1.0 / (f64::from(size_ratio) - 1.0) * if self.flows.levels > 1.0 { 1.0 } else { 0.0 };
                 files * (1.0 + garbage * (upper + BASE_BYTES.min(data) / data).min(1.0))
             }
             (ModelPlacement::Inline, _) => files * (1.0 + garbage * 0.8),

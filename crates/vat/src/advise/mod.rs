@@ -64,10 +64,11 @@ pub fn advise(workload: Workload, machine: &Machine<'_>) -> Result<Advice, OutOf
     checked("space", space, (1.05..=100.0).contains(&space), "from 1.05 to 100")?;
     let mut forecasts: Vec<_> =
         candidates(&workload).into_iter().map(|candidate| Forecast::of(&workload, candidate, machine)).collect();
-    // With a single level the growth factor has no effect, so only the default is kept.
-    let has_default_growth = |f: &Forecast| f.candidate.shape == CandidateCompaction::Leveled { growth: costs::GROWTH };
+    // With a single level the size ratio has no effect, so only the default is kept.
+    let has_default_ratio =
+        |f: &Forecast| f.candidate.shape == CandidateCompaction::Leveled { size_ratio: costs::GROWTH };
     forecasts.retain(|f| {
-        f.levels > 1.0 || !matches!(f.candidate.shape, CandidateCompaction::Leveled { .. }) || has_default_growth(f)
+        f.levels > 1.0 || !matches!(f.candidate.shape, CandidateCompaction::Leveled { .. }) || has_default_ratio(f)
     });
     forecasts.sort_by(|a, b| {
         let slower = b.operations_per_second.total_cmp(&a.operations_per_second);

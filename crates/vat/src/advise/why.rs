@@ -88,8 +88,8 @@ fn limit(best: &Forecast) -> String {
 fn describe(forecast: &Forecast) -> String {
     let candidate = &forecast.candidate;
     let shape = match candidate.shape {
-        CandidateCompaction::Leveled { growth } => format!("leveled, growth {growth}"),
-        CandidateCompaction::Tiered { growth } => format!("tiered, growth {growth}"),
+        CandidateCompaction::Leveled { size_ratio } => format!("leveled, size ratio {size_ratio}"),
+        CandidateCompaction::Tiered { size_ratio } => format!("tiered, size ratio {size_ratio}"),
         CandidateCompaction::TwoLayer => "two layers".to_owned(),
     };
     let from = candidate.min_bytes.map_or(String::new(), |bytes| format!(", values from {bytes} bytes"));

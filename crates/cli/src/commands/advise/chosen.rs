@@ -18,12 +18,10 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
     };
     let keyspace = given.keyspace.clone().with_placement(placement);
     let compaction = match candidate.shape {
-        CandidateCompaction::Leveled { growth } => {
-            Compaction::Leveled(Leveled { size_ratio: growth, ..leveled(&keyspace) })
+        CandidateCompaction::Leveled { size_ratio } => {
+            Compaction::Leveled(Leveled { size_ratio, ..leveled(&keyspace) })
         }
-        CandidateCompaction::Tiered { growth } => {
-            Compaction::Tiered(Tiered { size_ratio: growth, ..Tiered::default() })
-        }
+        CandidateCompaction::Tiered { size_ratio } => Compaction::Tiered(Tiered { size_ratio, ..Tiered::default() }),
         CandidateCompaction::TwoLayer => keyspace.compaction,
     };
     let separate_from_bytes = candidate.min_bytes.unwrap_or(keyspace.values.separate_from_bytes);
@@ -58,8 +56,8 @@ pub fn head(best: &Forecast, source: &str) -> String {
 /// A short description of the tree.
 pub fn shape(candidate: &Candidate) -> String {
     match candidate.shape {
-        CandidateCompaction::Leveled { growth } => format!("leveled x{growth}"),
-        CandidateCompaction::Tiered { growth } => format!("tiered x{growth}"),
+        CandidateCompaction::Leveled { size_ratio } => format!("leveled x{size_ratio}"),
+        CandidateCompaction::Tiered { size_ratio } => format!("tiered x{size_ratio}"),
         CandidateCompaction::TwoLayer => "two layers".to_owned(),
     }
 }

@@ -59,9 +59,9 @@ const CPU_SECONDS: &str = "/cpu_seconds";
 pub(super) fn f14(scale: Scale, seed: u64) -> Experiment {
     let plan = base(scale, seed);
     let steps = load_and_updates(plan.keys);
-    let collected = |setup: Setup| setup.set("keyspace.values.space_target=1.5");
+    let with_target = |setup: Setup| setup.set("keyspace.values.space_target=1.5");
     let logs = deep(scale).set("keyspace.values.diffkv.large_bytes=1").named("logs");
-    let setups = [collected(logs), collected(merging(scale, "each_level", CTM))];
+    let setups = [with_target(logs), with_target(merging(scale, "each_level", CTM))];
     let cpu = |d: &Data<'_>, series| d.sum(series, None, &["update", "rest"], CPU_SECONDS);
     Experiment {
         name: "diffkv-f14",

@@ -78,7 +78,7 @@ fn arms_by_share(scale: Scale, seed: u64) -> Vec<Arm> {
     let steps = load_and_updates();
     let mut arms = Vec::new();
     for (large, all, selective) in
-        [(1000, "1 KiB, all apart", "1 KiB, selective"), (4072, "4 KiB, all apart", "4 KiB, selective")]
+        [(1000, "1 KiB, all separated", "1 KiB, selective"), (4072, "4 KiB, all separated", "4 KiB, selective")]
     {
         for small_percent in [33, 50, 67] {
             let mean = (16 * small_percent as usize + large * (100 - small_percent as usize)) / 100;
@@ -99,7 +99,7 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
         move |d: &Data<'_>| of(&d.ratios(a, b, "P3", metric))
     };
     let (all_1, some_1, all_4, some_4) =
-        ("1 KiB, all apart", "1 KiB, selective", "4 KiB, all apart", "4 KiB, selective");
+        ("1 KiB, all separated", "1 KiB, selective", "4 KiB, all separated", "4 KiB, selective");
     Experiment {
         name: "hashkv-e7",
         paper: Paper::HashKv,

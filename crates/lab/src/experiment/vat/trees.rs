@@ -114,7 +114,7 @@ fn depths(scale: Scale) -> &'static [u32] {
 
 /// Pairs of a flush: as many as leave the deepest tree the scale's data, and not so few that their keys fill no
 /// memtable.
-fn pairs(scale: Scale) -> u64 {
+fn entries(scale: Scale) -> u64 {
     (scale.data_bytes() / u64::from(GROWTH).pow(4) / (KEY_BYTES + VALUE_BYTES) as u64).max(128)
 }
 
@@ -124,7 +124,7 @@ impl Kind {
     }
 
     fn setup(self, scale: Scale, levels: u32) -> Setup {
-        let flush = pairs(scale) * (KEY_BYTES + VALUE_BYTES) as u64;
+        let flush = entries(scale) * (KEY_BYTES + VALUE_BYTES) as u64;
         let table_bytes = match self.tables {
             TableSize::Whole => 1 << 40,
             TableSize::Quarter => flush / 4,
@@ -164,9 +164,9 @@ impl Kind {
     fn arm(self, scale: Scale, seed: u64, levels: u32) -> Arm {
         // A tier of the model's first level is a flush: one level fewer to grow.
         let depth = if self.is_tiering() { levels - 1 } else { levels };
-        let pairs = pairs(scale);
-        let keys = pairs * u64::from(GROWTH).pow(depth);
-        let batch = usize::try_from(pairs).unwrap_or(usize::MAX);
+        let entries = entries(scale);
+        let keys = entries * u64::from(GROWTH).pow(depth);
+        let batch = usize::try_from(entries).unwrap_or(usize::MAX);
         let plan = Plan { keys, batch, ..plan(scale.data_bytes(), VALUE_BYTES, seed) };
         let mut steps = vec![step(Workload::Load), settle()];
         if !self.is_tiering() {

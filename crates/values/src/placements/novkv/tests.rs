@@ -252,7 +252,7 @@ fn a_handle_of_another_version_is_noticed() {
 }
 
 #[test]
-fn drop_keys_that_come_during_a_collection_are_not_forgotten() {
+fn drop_keys_that_come_during_gc_are_not_forgotten() {
     let mut stage = Stage::new();
     let versions = [stage.put(b"a", 1), stage.put(b"b", 2), stage.put(b"c", 3), stage.put(b"d", 4)];
     stage.end_file();
