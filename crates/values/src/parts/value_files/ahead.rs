@@ -13,9 +13,10 @@ use bifold_contract::{FileId, IoSource, Pointer};
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
 
-/// Whether values are in memory is checked once in so many announcements while they are, at first and at last: the
-/// check takes a system call for each value it looks at. Each check that finds all in memory doubles the number.
-const LOOKS_EVERY: (u64, u64) = (4, 64);
+/// Whether values are in memory is checked at the first announcement, and then once in so many while they are, at first
+/// and at last: the check takes a system call for each value it looks at. Each check that finds all in memory doubles
+/// the number.
+const LOOKS_EVERY: (u64, u64) = (8, 128);
 
 /// At most so many values of an announcement are checked. Of values that do not fit in memory, many do: one that does
 /// must not hide the others.
@@ -48,6 +49,13 @@ fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
     all
 }
 
+/// Whether a place is one in `every`. Where values are decides which announcements are checked: a count that threads
+/// shared would cost each of their scans cache misses, and one for each thread would make runs differ.
+fn is_picked(at: Pointer, every: u64) -> bool {
+    let mixed = (at.file ^ at.offset.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed >> 32).is_multiple_of(every)
+}
+
 impl ValueFiles {
     /// Announces reads to come. Asking the system to prefetch a value takes as long as reading it from memory, so it
     /// is done only when one of a few values is not in memory; and while all are in memory, that is checked only now
@@ -55,9 +63,10 @@ impl ValueFiles {
     pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
-        let calls = self.prefetches.fetch_add(1, Relaxed);
-        let every = self.looks_every.load(Relaxed).clamp(LOOKS_EVERY.0, LOOKS_EVERY.1);
-        if self.are_cold.load(Relaxed) || calls.is_multiple_of(every) {
+        let looked_every = self.looks_every.load(Relaxed);
+        let every = looked_every.clamp(LOOKS_EVERY.0, LOOKS_EVERY.1);
+        let is_due = looked_every == 0 || pointers.first().is_some_and(|at| is_picked(*at, every));
+        if is_due || self.are_cold.load(Relaxed) {
             let step = pointers.len().div_ceil(LOOKS_MAX).max(1);
             let mut looked_at = pointers.iter().step_by(step).filter_map(|at| Some((file_of(at.file)?, at)));
             let is_cold = looked_at.any(|(file, at)| !file.reader.is_in_memory(at.offset, at.len.into()));
