@@ -3,8 +3,8 @@
 use bifold_contract::FileId;
 use twox_hash::XxHash3_64;
 
-/// XXH3-64 of `data`, which starts at `offset` of `file`. With the widest instructions that the processor has: 4 KiB take
-/// half as long as with those that every processor has.
+/// XXH3-64 of `data`, which starts at `offset` of `file`. With the widest instructions that the processor has: 4 KiB
+/// take half as long as with those that every processor has.
 #[inline]
 #[must_use]
 pub fn checksum(data: &[u8], file: FileId, offset: u64) -> u64 {

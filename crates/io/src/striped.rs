@@ -1,9 +1,9 @@
 //! Counters that many threads add to at once.
 //!
-//! A counter that two threads add to takes its cache line away from the other each time: 50 to 100 ns, and a point read
-//! adds to ten. Here a thread has a line of its own while it lives, as long as there are such lines, and adds to it by a
-//! load and a store: an atomic addition would also wait until all its earlier stores are done. Other threads share lines,
-//! by atomic additions. A sum looks at all lines.
+//! A counter that two threads add to takes its cache line away from the other each time: 50 to 100 ns, and a point
+//! read adds to ten. Here a thread has a line of its own while it lives, as long as there are such lines, and adds to
+//! it by a load and a store: an atomic addition would also wait until all its earlier stores are done. Other threads
+//! share lines, by atomic additions. A sum looks at all lines.
 
 use std::{
     cell::{Cell, OnceCell},

@@ -155,8 +155,8 @@ impl Layout {
         (blocks > 0).then_some(Self { blocks, prefix_len, levels, nodes })
     }
 
-    /// The index in `bytes`, which are those of [`Layout::of`]. Looks at none of them: a search that has the layout does
-    /// not wait for the numbers at their end.
+    /// The index in `bytes`, which are those of [`Layout::of`]. Looks at none of them: a search that has the layout
+    /// does not wait for the numbers at their end.
     ///
     /// # Errors
     /// If they are shorter than those.

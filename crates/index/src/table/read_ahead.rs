@@ -1,7 +1,8 @@
 //! Reads several blocks at once, for cursors that continue in one direction.
 //!
-//! Where all of a window is in memory, as far as is known, and mapped, a scan reads it block by block: that takes no call, and the bytes go
-//! into a buffer that the processor still has in its cache. The block after the present one is prefetched.
+//! Where all of a window is in memory, as far as is known, and mapped, a scan reads it block by block: that takes no
+//! call, and the bytes go into a buffer that the processor still has in its cache. The block after the present one is
+//! prefetched.
 
 use std::sync::Arc;
 

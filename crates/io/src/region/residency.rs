@@ -23,14 +23,15 @@ use std::{
 /// How often looks may become rarer.
 const STEPS: usize = 5;
 
-/// One read in so many is looked at: the more rarely, the longer all was in memory. Primes: a get reads a block and then
-/// a value, and a look must not meet blocks only.
+/// One read in so many is looked at: the more rarely, the longer all was in memory. Primes: a get reads a block and
+/// then a value, and a look must not meet blocks only.
 const READS_PER_LOOK: [u32; STEPS] = [61, 127, 251, 509, 1021];
 
 /// The same for windows of scans. A scan that starts in several runs has several.
 const WINDOWS_PER_LOOK: [u32; STEPS] = [5, 11, 17, 31, 61];
 
-/// So many looks in a row that found all in memory make the next ones rarer. One that did not makes them frequent again.
+/// So many looks in a row that found all in memory make the next ones rarer. One that did not makes them frequent
+/// again.
 const LOOKS_PER_STEP: u32 = 64;
 
 /// Reads are called once so many of the last 64 that were looked at were not in memory,
