@@ -125,7 +125,7 @@ impl Range {
                 let Some(pair) = self.step(End::Front) else { return Ok(()) };
                 let pair = pair?;
                 see(pair.key(), &pair.value()?)
-            } else if is_walking && queue.waiting.len() + window::BURST <= queue.window.max(window::BURST) {
+            } else if is_walking && queue.waiting.len() * 2 <= queue.window {
                 self.walk_on(queue, tally, see)
             } else {
                 self.visit_first(queue, tally, see)?

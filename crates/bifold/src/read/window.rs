@@ -18,11 +18,6 @@ use bifold_format::filter::key_hash;
 /// The largest window for values in memory.
 const IN_MEMORY_MAX: usize = 16;
 
-/// So many values in memory are announced at once, at least. The processor fetches a dozen lines at a time and a
-/// value of a kilobyte has 17: announced in larger bursts, values would keep it waiting, and nothing would be on its
-/// way while others are read.
-pub(crate) const BURST: usize = 2;
-
 /// The largest window for values that come from the device: more than any device serves at once.
 const COLD_MAX: usize = 128;
 

@@ -16,7 +16,7 @@ use super::{ValueFile, ValueFiles, file::ReadBy};
 /// Whether values are in memory is checked at the first announcement, and then once in so many while they are, at first
 /// and at last: the check takes a system call for each value it looks at. Each check that finds all in memory doubles
 /// the number.
-const LOOKS_EVERY: (u64, u64) = (8, 128);
+const LOOKS_EVERY: (u64, u64) = (4, 64);
 
 /// At most so many values of an announcement are checked. Of values that do not fit in memory, many do: one that does
 /// must not hide the others.
@@ -99,6 +99,18 @@ impl ValueFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_place_in_so_many_is_picked_whether_values_stand_one_behind_the_other_or_anywhere() {
+        for stride in [1, 64, 1037, 4096, 1 << 20] {
+            for every in [LOOKS_EVERY.0, 16, LOOKS_EVERY.1] {
+                let at = |n: u64| Pointer { file: 7 + n / 1000, epoch: 0, offset: 40 + n * stride, len: 1037 };
+                let picked = (0..20_000).filter(|n| is_picked(at(*n), every)).count() as u64;
+                let expected = 20_000 / every;
+                assert!((expected / 2..expected * 2).contains(&picked), "{picked} of 20000, one in {every}, {stride}");
+            }
+        }
+    }
 
     #[test]
     fn neighbours_are_fetched_as_one_whatever_their_order() {
