@@ -52,7 +52,9 @@ fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
 /// Whether a place is one in `every`. Where values are decides which announcements are checked: a count that threads
 /// shared would cost each of their scans cache misses, and one for each thread would make runs differ.
 fn is_picked(at: Pointer, every: u64) -> bool {
-    let mixed = (at.file ^ at.offset.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    // Mixed twice: offsets are often multiples of something, and the low bits of a product depend on low bits only.
+    let once = (at.offset ^ at.file.rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (once ^ once >> 32).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
     (mixed >> 32).is_multiple_of(every)
 }
 
