@@ -1,13 +1,14 @@
 //! Checksums bound to a position: the same bytes in another file, or elsewhere in the same file, do not match.
 
 use bifold_contract::FileId;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use twox_hash::XxHash3_64;
 
-/// XXH3-64 of `data`, which starts at `offset` of `file`.
+/// XXH3-64 of `data`, which starts at `offset` of `file`. With the widest instructions that the processor has: 4 KiB
+/// take half as long as with those that every processor has.
 #[inline]
 #[must_use]
 pub fn checksum(data: &[u8], file: FileId, offset: u64) -> u64 {
-    xxh3_64_with_seed(data, seed(file, offset))
+    XxHash3_64::oneshot_with_seed(seed(file, offset), data)
 }
 
 /// Two odd constants (the fractional parts of the golden ratio and of the square root of 2) mix file and offset: a
@@ -20,6 +21,16 @@ fn seed(file: FileId, offset: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Lengths around those at which XXH3 changes its method, and those of blocks.
+    #[test]
+    fn what_the_processor_can_do_changes_no_checksum() {
+        let data: Vec<u8> = (0..9000u32).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 24) as u8).collect();
+        for len in (0..300).chain([511, 512, 513, 1000, 1023, 1024, 1025, 4096, 8999]) {
+            let expected = xxhash_rust::xxh3::xxh3_64_with_seed(&data[..len], seed(7, 4096));
+            assert_eq!(checksum(&data[..len], 7, 4096), expected, "{len} bytes");
+        }
+    }
 
     #[test]
     fn another_place_has_another_checksum() {

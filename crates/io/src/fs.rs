@@ -388,4 +388,7 @@ pub trait MappedRead: Send + Sync + Debug {
 
     /// Whether a short read of `len` bytes from `offset` on needs no device access; `None` where they are not mapped.
     fn is_in_memory(&self, offset: u64, len: u64) -> Option<bool>;
+
+    /// The same for a window of a scan, as far as is known without a system call for each.
+    fn is_window_in_memory(&self, offset: u64, len: u64) -> Option<bool>;
 }

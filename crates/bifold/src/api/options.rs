@@ -243,7 +243,8 @@ pub struct KeyspaceOptions {
     /// is in force only when no table spans it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
-    /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB.
+    /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB. Those that have only
+    /// addresses of values are cut at 1 KiB, unless they are compressed: a get needs one of some twenty.
     pub block_bytes: u32,
     /// Every so many entries a block stores a whole key: 1 to 1024.
     pub restart_interval: u32,

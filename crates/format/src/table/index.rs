@@ -117,12 +117,86 @@ fn levels_over(heads: &[u64]) -> Vec<Vec<u64>> {
 /// A head and where the block ends.
 type Leaf = [[u8; 8]; 2];
 
+/// Where the parts of an index stand in its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    blocks: usize,
+    prefix_len: usize,
+    /// Upper levels, and nodes in them.
+    levels: u32,
+    nodes: usize,
+}
+
+impl Layout {
+    /// The layout of the index that [`IndexBuilder::finish`] wrote. The time does not depend on its size.
+    ///
+    /// # Errors
+    /// If the bytes are not an index.
+    #[inline]
+    pub fn of(bytes: &[u8]) -> Result<Self, Corruption> {
+        let layout = Self::read(bytes).filter(|layout| {
+            let index = layout.split(bytes);
+            index.is_some_and(|index| index.tail_end(layout.blocks - 1) == Some(index.tails.len()))
+        });
+        layout.ok_or_else(|| not_an_index(bytes))
+    }
+
+    #[inline]
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let [a, b, c, d, e, f, g, h] = *bytes.last_chunk::<FIXED_TAIL_BYTES>()?;
+        let prefix_len = u32::from_le_bytes([a, b, c, d]) as usize;
+        let blocks = u32::from_le_bytes([e, f, g, h]) as usize;
+        let (mut levels, mut nodes, mut len) = (0, 0, blocks);
+        while len > FANOUT {
+            len = len.div_ceil(FANOUT);
+            levels += 1;
+            nodes += len.div_ceil(FANOUT);
+        }
+        (blocks > 0).then_some(Self { blocks, prefix_len, levels, nodes })
+    }
+
+    /// The index in `bytes`, which are those of [`Layout::of`]. Looks at none of them: a search that has the layout
+    /// does not wait for the numbers at their end.
+    ///
+    /// # Errors
+    /// If they are shorter than those.
+    #[inline]
+    pub fn index(self, bytes: &[u8]) -> Result<Index<'_>, Corruption> {
+        self.split(bytes).ok_or_else(|| not_an_index(bytes))
+    }
+
+    #[inline]
+    fn split(self, bytes: &[u8]) -> Option<Index<'_>> {
+        let Self { blocks, prefix_len, levels, nodes } = self;
+        let rest = &bytes[..bytes.len().checked_sub(FIXED_TAIL_BYTES)?];
+        let (upper, rest) = rest.split_at_checked(nodes * FANOUT * 8)?;
+        let (leaves, rest) = rest.split_at_checked(blocks.checked_mul(16)?)?;
+        let (tail_ends, rest) = rest.split_at_checked(blocks * 4)?;
+        let (prefix, tails) = rest.split_at_checked(prefix_len)?;
+        Some(Index {
+            upper: upper.as_chunks().0.as_chunks().0,
+            levels,
+            leaves: leaves.as_chunks().0.as_chunks().0,
+            tail_ends: tail_ends.as_chunks().0,
+            prefix,
+            tails,
+        })
+    }
+}
+
+#[cold]
+fn not_an_index(bytes: &[u8]) -> Corruption {
+    let end = &bytes[bytes.len().saturating_sub(FIXED_TAIL_BYTES)..];
+    let found = format!("{} bytes ending in {end:02x?}", bytes.len());
+    Corruption::new(0, "table index", "nodes, leaves and fences of its blocks", found)
+}
+
 /// An index to search.
 #[derive(Clone, Copy, Debug)]
 pub struct Index<'a> {
     upper: &'a [[[u8; 8]; FANOUT]],
-    /// Heads in each upper level, the lowest first, and how many levels there are.
-    level_lens: ([usize; LEVELS_MAX], usize),
+    /// Upper levels.
+    levels: u32,
     leaves: &'a [Leaf],
     tail_ends: &'a [[u8; 4]],
     prefix: &'a [u8],
@@ -136,39 +210,7 @@ impl<'a> Index<'a> {
     /// If the bytes are not an index.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
-        Self::split(bytes).ok_or_else(|| {
-            let end = &bytes[bytes.len().saturating_sub(FIXED_TAIL_BYTES)..];
-            let found = format!("{} bytes ending in {end:02x?}", bytes.len());
-            Corruption::new(0, "table index", "nodes, leaves and fences of its blocks", found)
-        })
-    }
-
-    #[inline]
-    fn split(bytes: &'a [u8]) -> Option<Self> {
-        let (rest, numbers) = bytes.split_last_chunk::<FIXED_TAIL_BYTES>()?;
-        let [a, b, c, d, e, f, g, h] = *numbers;
-        let prefix_len = u32::from_le_bytes([a, b, c, d]) as usize;
-        let blocks = u32::from_le_bytes([e, f, g, h]) as usize;
-        let (mut level_lens, mut levels, mut nodes, mut len) = ([0; LEVELS_MAX], 0, 0, blocks);
-        while len > FANOUT {
-            len = len.div_ceil(FANOUT);
-            *level_lens.get_mut(levels)? = len;
-            levels += 1;
-            nodes += len.div_ceil(FANOUT);
-        }
-        let (upper, rest) = rest.split_at_checked(nodes * FANOUT * 8)?;
-        let (leaves, rest) = rest.split_at_checked(blocks.checked_mul(16)?)?;
-        let (tail_ends, rest) = rest.split_at_checked(blocks * 4)?;
-        let (prefix, tails) = rest.split_at_checked(prefix_len)?;
-        let index = Self {
-            upper: upper.as_chunks().0.as_chunks().0,
-            level_lens: (level_lens, levels),
-            leaves: leaves.as_chunks().0.as_chunks().0,
-            tail_ends: tail_ends.as_chunks().0,
-            prefix,
-            tails,
-        };
-        (blocks > 0 && index.tail_end(blocks - 1) == Some(tails.len())).then_some(index)
+        Layout::of(bytes)?.index(bytes)
     }
 
     /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when
@@ -195,12 +237,13 @@ impl<'a> Index<'a> {
     /// How many leaves have a smaller head.
     #[inline]
     fn count_less(&self, sought: u64) -> usize {
-        let (lens, levels) = &self.level_lens;
         let (mut at, mut first_node) = (0, 0);
-        for &len in lens[..*levels].iter().rev() {
+        for level in (1..=self.levels).rev() {
             let Some(node) = self.upper.get(first_node + at) else { return self.blocks() };
             // No branch depends on the heads: the count is a sum of eight comparisons.
             at = at * FANOUT + node.iter().map(|head| usize::from(u64::from_le_bytes(*head) < sought)).sum::<usize>();
+            // Heads in this level: one for each node of the level below.
+            let len = self.blocks().div_ceil(1 << (FANOUT.ilog2() * level));
             first_node += len.div_ceil(FANOUT);
             if at >= len {
                 return self.blocks();

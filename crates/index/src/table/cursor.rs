@@ -214,7 +214,7 @@ impl TableCursor {
     }
 
     fn parse<'a>(&self, content: &'a [u8]) -> Result<Index<'a>> {
-        Index::parse(content).map_err(|damage| self.table.damage(damage, self.table.file.footer.index()))
+        self.table.parse(content)
     }
 
     /// Damage in the current block.

@@ -35,7 +35,10 @@ use bifold_format::{
     block::{self, Answer, Found},
     compression::zeroed,
     filter::{self, Filter, LINE_BYTES},
-    table::{Place, index::Index},
+    table::{
+        Place,
+        index::{Index, Layout},
+    },
 };
 pub use context::TableContext;
 pub use cursor::{ReadMode, TableCursor};
@@ -74,6 +77,8 @@ pub struct Table {
 struct FilterAndIndex {
     filter: Option<Value>,
     index: Option<Value>,
+    /// Of the index, if there is one.
+    layout: Option<Layout>,
     /// The bytes taken from the budget.
     bytes: u64,
 }
@@ -162,7 +167,7 @@ impl Table {
     /// I/O errors and corruption.
     pub fn find(&self, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<Option<FoundEntry>> {
         let Some(index) = self.index()? else { return Ok(None) };
-        let index = Index::parse(&index).map_err(|damage| self.damage(damage, self.file.footer.index()))?;
+        let index = self.parse(&index)?;
         for at in index.find(key)..index.blocks() {
             let place = self.file.place(&index, at)?;
             match self.find_at(place, key, snapshot, source)? {
@@ -194,7 +199,7 @@ impl Table {
     /// Announces the block in which [`Table::find`] will look for `key`, if the index is held in memory.
     pub fn expect(&self, key: &[u8]) {
         let index = self.held.as_ref().and_then(|held| held.index.as_ref());
-        let Some(index) = index.and_then(|index| Index::parse(index).ok()) else { return };
+        let Some(index) = index.and_then(|index| self.parse(index).ok()) else { return };
         // Damage is reported when the key is looked up.
         let Ok(place) = self.file.place(&index, index.find(key).min(index.blocks() - 1)) else { return };
         if self.file.is_mapped() {
@@ -324,6 +329,16 @@ impl Table {
         }
     }
 
+    /// The index in `bytes`, which are those of [`Table::index`].
+    #[inline]
+    fn parse<'a>(&self, bytes: &'a [u8]) -> Result<Index<'a>> {
+        let index = match self.held.as_ref().and_then(|held| held.layout) {
+            Some(layout) => layout.index(bytes),
+            None => Index::parse(bytes),
+        };
+        index.map_err(|damage| self.damage(damage, self.file.footer.index()))
+    }
+
     /// The index, owned, for a cursor.
     fn index_to_hold(&self) -> Result<Option<Value>> {
         Ok(self.index()?.map(|section| match section {
@@ -394,7 +409,9 @@ impl FilterAndIndex {
         let bytes = sections.into_iter().flatten().map(|section| (section.len() + 2 * LINE_BYTES) as u64).sum();
         context.take(bytes).then(|| {
             let [filter, index] = sections.map(|section| section.as_ref().map(|section| aligned(section)));
-            Self { filter, index, bytes }
+            // It was parsed when the table was opened.
+            let layout = index.as_deref().and_then(|index| Layout::of(index).ok());
+            Self { filter, index, layout, bytes }
         })
     }
 }

@@ -1,7 +1,8 @@
 //! Reads several blocks at once, for cursors that continue in one direction.
 //!
-//! Where all of a window is in memory and mapped, a scan reads it block by block: that takes no call, and the bytes go
-//! into a buffer that the processor still has in its cache. The block after the present one is prefetched.
+//! Where all of a window is in memory, as far as is known, and mapped, a scan reads it block by block: that takes no
+//! call, and the bytes go into a buffer that the processor still has in its cache. The block after the present one is
+//! prefetched.
 
 use std::sync::Arc;
 
@@ -120,8 +121,9 @@ impl ReadAhead {
             self.is_long = self.window_bytes == self.max_bytes;
             self.window_bytes = (self.window_bytes * 2).min(self.max_bytes);
         }
-        self.by_block =
-            self.source == IoSource::Scan && file.is_mapped() && file.reader.is_in_memory(place.start, place.len());
+        self.by_block = self.source == IoSource::Scan
+            && file.is_mapped()
+            && file.reader.is_window_in_memory(place.start, place.len());
         if self.by_block {
             self.place = place;
             return self.mapped_block(file, block);

@@ -5,11 +5,11 @@ pub(crate) mod samples;
 
 use std::sync::Arc;
 
-use bifold_contract::{Entry, IoSource, RangeTombstone};
-use bifold_format::filter::key_hash;
+use bifold_contract::{Entry, IoSource, Kind, RangeTombstone};
+use bifold_format::{compression::Compression, filter::key_hash};
 use samples::{Disk, OwnedEntry, options, sample};
 
-use super::{ReadMode, Table, TableContext, TableWriter};
+use super::{ReadMode, Table, TableContext, TableOptions, TableWriter};
 use crate::cursor::Cursor;
 
 #[test]
@@ -108,6 +108,47 @@ fn a_cached_block_is_read_once() {
     }
     assert_eq!(reads(), 1);
     assert_eq!(disk.context.cache().hits(), 2);
+}
+
+#[test]
+fn a_block_without_values_is_short_unless_it_is_compressed_or_blocks_are_shorter_anyway() {
+    let read_of_a_get = |kind: Kind, options: &TableOptions| {
+        let disk = Disk::new();
+        let entries: Vec<_> =
+            sample(2000).into_iter().map(|entry| OwnedEntry { kind, payload: vec![7; 20], ..entry }).collect();
+        let table = disk.open(&disk.write(3, &entries, options));
+        let key = &entries[777].key;
+        let found = table.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+        assert_eq!((found.kind, &*found.payload), (kind, &[7; 20][..]));
+        disk.dir.totals().read_bytes[IoSource::Get as usize]
+    };
+    let about = |bytes: u64| bytes - bytes / 8..bytes + bytes / 8;
+    assert!(about(1024).contains(&read_of_a_get(Kind::Pointer, &options())));
+    assert!(about(4096).contains(&read_of_a_get(Kind::Inline, &options())));
+    let shorter = TableOptions { block_bytes: 512, ..options() };
+    assert!(about(512).contains(&read_of_a_get(Kind::Pointer, &shorter)));
+    // As long as one with values before it is compressed.
+    let compressed = TableOptions { compression: Compression::Lz4, ..options() };
+    let [of_addresses, of_values] = [Kind::Pointer, Kind::Inline].map(|kind| read_of_a_get(kind, &compressed));
+    assert!(of_addresses.abs_diff(of_values) < of_values / 8, "{of_addresses} and {of_values}");
+}
+
+#[test]
+fn addresses_among_values_share_their_blocks() {
+    let disk = Disk::new();
+    let mut entries = sample(400);
+    // Ten addresses, and then a value.
+    for (at, entry) in entries.iter_mut().enumerate().filter(|(at, _)| at % 11 > 0) {
+        (entry.kind, entry.payload) = (Kind::Pointer, vec![at as u8; 20]);
+    }
+    let table = disk.open(&disk.write(3, &entries, &options()));
+    for OwnedEntry { key, kind, payload, .. } in &entries {
+        let found = table.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+        assert_eq!((found.kind, &*found.payload), (*kind, &payload[..]));
+    }
+    let blocks = disk.dir.totals().reads[IoSource::Get as usize];
+    assert!(blocks <= table.meta().bytes / 3500, "{blocks} blocks in {} bytes", table.meta().bytes);
+    assert!(table.verify().is_empty());
 }
 
 #[test]

@@ -30,6 +30,10 @@ const WRITEBACK_BYTES: u64 = 4 << 20;
 /// The approximate size of the sections and seals at the end, without filter and index.
 const TAIL_BYTES: u64 = 256;
 
+/// A block in which no entry has its value ends at this size, unless it is compressed: it has some twenty addresses.
+/// A point read copies and verifies a whole block for one of them, and 2 bytes of index for an entry are little.
+const ADDRESS_BLOCK_BYTES: usize = 1 << 10;
+
 /// How a table is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableOptions {
@@ -60,6 +64,8 @@ pub struct TableWriter {
     out: Vec<u8>,
     writeback_bytes: u64,
     block: BlockBuilder,
+    /// Whether an entry of the block has its value.
+    has_values: bool,
     compressor: Compressor,
     /// The end of the last block, until the next key is known and the block's fence can be chosen.
     fenceless_end: Option<u64>,
@@ -90,6 +96,7 @@ impl TableWriter {
             out: Vec::new(),
             writeback_bytes: 0,
             block,
+            has_values: false,
             compressor: Compressor::new(options.compression),
             fenceless_end: None,
             index: IndexBuilder::default(),
@@ -118,7 +125,7 @@ impl TableWriter {
         if order.is_lt() && self.options.filter_bits_per_key > 0 {
             self.filter.add(key_hash(entry.key));
         }
-        if self.block.is_full_before(entry, self.options.block_bytes, &self.out) {
+        if self.block.is_full_before(entry, self.block_bytes(entry.kind), &self.out) {
             self.finish_block()?;
         }
         if self.block.is_empty() {
@@ -127,16 +134,21 @@ impl TableWriter {
             }
             self.block.begin(&self.out);
         }
+        let block_bytes = self.block_bytes(entry.kind);
+        self.has_values |= entry.kind == Kind::Inline;
         self.block.add(entry, &mut self.out);
         self.first_key.get_or_insert_with(|| entry.key.into());
         self.last_seqno = entry.seqno;
         self.entries += 1;
         self.deletes += u64::from(entry.kind == Kind::Delete);
         self.note_seqno(entry.seqno);
-        if self.block.bytes(&self.out) >= self.options.block_bytes {
-            self.finish_block()?;
-        }
-        Ok(())
+        if self.block.bytes(&self.out) >= block_bytes { self.finish_block() } else { Ok(()) }
+    }
+
+    /// At what size the present block ends if an entry of this kind is added.
+    fn block_bytes(&self, kind: Kind) -> usize {
+        let of_addresses = !self.has_values && kind != Kind::Inline && self.options.compression == Compression::None;
+        self.options.block_bytes.min(if of_addresses { ADDRESS_BLOCK_BYTES } else { usize::MAX })
     }
 
     /// Adds a range tombstone, in any order.
@@ -247,6 +259,7 @@ impl TableWriter {
         seal(&mut self.out, start, &mut self.compressor, self.id, offset);
         self.fenceless_end = Some(self.offset());
         self.block.begin(&self.out);
+        self.has_values = false;
         if self.index.bytes_max() + self.block.last_key().len() >= u32::MAX as usize / 2 {
             let reason = "its index has reached 2 GiB; write smaller tables, or larger blocks";
             return Err(Error::invalid("table", reason));

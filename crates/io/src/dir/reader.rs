@@ -144,6 +144,14 @@ impl Reader {
         mapped.unwrap_or_else(|| self.slot.with(|file| Ok(file.is_in_memory(offset))).unwrap_or(true))
     }
 
+    /// Whether a window of a scan, `len` bytes from `offset` on, needs no device access. While all of them are in
+    /// memory, only some are looked at.
+    #[must_use]
+    pub fn is_window_in_memory(&self, offset: u64, len: u64) -> bool {
+        let mapped = self.mapped.as_ref().and_then(|mapped| mapped.is_window_in_memory(offset, len));
+        mapped.unwrap_or_else(|| self.is_in_memory(offset, len))
+    }
+
     /// Removes the file when the last clone is dropped. Until then it can be opened again. A failure is counted.
     pub fn remove_when_unused(&self) {
         self.slot.is_obsolete.store(true, Ordering::Release);

@@ -113,7 +113,7 @@ mod tests {
         let each = |n: u8| {
             let path = std::env::temp_dir().join(format!("bifold-budget-{}-{max}-{n}", std::process::id()));
             fs::write(&path, vec![n; BYTES as usize]).unwrap();
-            let pages = Pages::new(BYTES, Reads::Mapped, &Arc::default(), &budget);
+            let pages = Pages::new(BYTES, Reads::Mapped, &Default::default(), &budget);
             pages.map(&File::open(&path).unwrap());
             fs::remove_file(path).unwrap();
             pages

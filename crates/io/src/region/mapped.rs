@@ -12,7 +12,7 @@ use std::{
     ptr::NonNull,
     sync::{
         OnceLock,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst, fence},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, fence},
     },
 };
 
@@ -154,8 +154,10 @@ impl Mapping {
             // is other memory; the file's bytes before its end are not written again.
             unsafe { ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len()) };
         });
-        // Whoever sees the zeros that a handler in another thread has mapped also sees its mark.
-        fence(SeqCst);
+        // Whoever sees the zeros that a handler in another thread has mapped also sees its mark: the handler stores the
+        // mark before it maps, and this loads it after the bytes. Loads in order are all that is needed. A full fence
+        // would wait for the bytes here, where their checksum can be computed as they come in.
+        fence(Acquire);
         !self.broken.load(Relaxed)
     }
 

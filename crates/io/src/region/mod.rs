@@ -52,7 +52,7 @@ use self::{
     budget::MappedBudget,
     ground::{Ground, GroundFile},
     pages::Pages,
-    residency::Residency,
+    residency::Known,
     slots::{Left, Slot, Slots},
     staged::{StagedFile, StagedWriter},
 };
@@ -79,7 +79,7 @@ pub(super) struct Region<G: Ground> {
     /// The pages of files that are read through their mapping, open or not.
     pages: Mutex<HashMap<PathBuf, Weak<Pages>>>,
     /// Whether what is read is in memory.
-    residency: Arc<Residency>,
+    known: Known,
     /// How many bytes may be mapped and read.
     budget: Arc<MappedBudget>,
     /// What a killed process has left, when nothing may be written.
@@ -102,7 +102,7 @@ impl<G: Ground> RegionFs<G> {
             files: Mutex::default(),
             unwritten: Mutex::default(),
             pages: Mutex::default(),
-            residency: Arc::default(),
+            known: Known::default(),
             budget: Arc::new(MappedBudget::new(how.mapped_bytes_max)),
             left: HashMap::new(),
             may_come_back: AtomicBool::new(false),
@@ -154,7 +154,7 @@ impl<G: Ground> Region<G> {
         if all.len() == all.capacity() {
             all.retain(|_, pages| pages.strong_count() > 0);
         }
-        let pages = Pages::new(len, self.how.reads, &self.residency, &self.budget);
+        let pages = Pages::new(len, self.how.reads, &self.known, &self.budget);
         all.insert(path.into(), Arc::downgrade(&pages));
         pages
     }

@@ -10,7 +10,11 @@ use std::{
     },
 };
 
-use super::{budget::MappedBudget, mapped::Mapped, residency::Residency};
+use super::{
+    budget::MappedBudget,
+    mapped::Mapped,
+    residency::{Known, Residency},
+};
 use crate::fs::{MappedRead, Reads};
 
 /// Where there is no room for more mapped files, a file is read so often by calls before others give back for it: their
@@ -33,6 +37,8 @@ pub(super) struct Pages {
     mapped: Option<Mapped>,
     /// Decides how they are done; `None` where that is fixed.
     residency: Option<Arc<Residency>>,
+    /// Knows whether windows of scans are in memory.
+    windows: Arc<Residency>,
     budget: Arc<MappedBudget>,
     this: Weak<Self>,
     /// [`FREE`], [`IDLE`] or [`READ`].
@@ -45,11 +51,12 @@ pub(super) struct Pages {
 
 impl Pages {
     /// The pages of a file with `written` bytes.
-    pub fn new(written: u64, reads: Reads, residency: &Arc<Residency>, budget: &Arc<MappedBudget>) -> Arc<Self> {
+    pub fn new(written: u64, reads: Reads, known: &Known, budget: &Arc<MappedBudget>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             written: AtomicU64::new(written),
             mapped: reads.may_map().then(Mapped::default),
-            residency: (reads == Reads::Auto).then(|| Arc::clone(residency)),
+            residency: (reads == Reads::Auto).then(|| Arc::clone(&known.reads)),
+            windows: Arc::clone(&known.windows),
             budget: Arc::clone(budget),
             this: Weak::clone(this),
             state: AtomicU8::new(FREE),
@@ -184,5 +191,10 @@ impl MappedRead for Pages {
 
     fn is_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
         self.mapped_up_to(offset + len)?.is_in_memory(offset, len)
+    }
+
+    fn is_window_in_memory(&self, offset: u64, len: u64) -> Option<bool> {
+        let mapped = self.mapped_up_to(offset + len)?;
+        self.windows.is_window_in_memory(|| mapped.is_in_memory(offset, len))
     }
 }

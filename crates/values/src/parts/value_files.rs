@@ -128,10 +128,9 @@ pub struct ValueFiles {
     /// During recovery: files that are not in the manifest and whose beginning is damaged, so that they may belong to
     /// any keyspace.
     unreadable: Mutex<BTreeMap<FileId, Error>>,
-    /// Calls of [`ValueFiles::prefetch`], and whether the value checked last was not in memory.
-    prefetches: AtomicU64,
     /// See [`ValueFiles::prefetch`].
     looks_every: AtomicU64,
+    /// Whether one of the values checked last was not in memory.
     are_cold: AtomicBool,
     dropped: AtomicBool,
     /// Files in which something cannot be read.
@@ -179,7 +178,6 @@ impl ValueFiles {
             drained: Mutex::default(),
             tails: Mutex::default(),
             unreadable: Mutex::default(),
-            prefetches: AtomicU64::new(0),
             looks_every: AtomicU64::new(0),
             are_cold: AtomicBool::new(false),
             dropped: AtomicBool::new(false),

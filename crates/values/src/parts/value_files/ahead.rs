@@ -13,8 +13,9 @@ use bifold_contract::{FileId, IoSource, Pointer};
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
 
-/// Whether values are in memory is checked once in so many announcements while they are, at first and at last: the
-/// check takes a system call for each value it looks at. Each check that finds all in memory doubles the number.
+/// Whether values are in memory is checked at the first announcement, and then once in so many while they are, at first
+/// and at last: the check takes a system call for each value it looks at. Each check that finds all in memory doubles
+/// the number.
 const LOOKS_EVERY: (u64, u64) = (4, 64);
 
 /// At most so many values of an announcement are checked. Of values that do not fit in memory, many do: one that does
@@ -48,6 +49,15 @@ fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
     all
 }
 
+/// Whether a place is one in `every`. Where values are decides which announcements are checked: a count that threads
+/// shared would cost each of their scans cache misses, and one for each thread would make runs differ.
+fn is_picked(at: Pointer, every: u64) -> bool {
+    // Mixed twice: offsets are often multiples of something, and the low bits of a product depend on low bits only.
+    let once = (at.offset ^ at.file.rotate_left(40)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    let mixed = (once ^ once >> 32).wrapping_mul(0xC2B2_AE3D_27D4_EB4F);
+    (mixed >> 32).is_multiple_of(every)
+}
+
 impl ValueFiles {
     /// Announces reads to come. Asking the system to prefetch a value takes as long as reading it from memory, so it
     /// is done only when one of a few values is not in memory; and while all are in memory, that is checked only now
@@ -55,9 +65,10 @@ impl ValueFiles {
     pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
-        let calls = self.prefetches.fetch_add(1, Relaxed);
-        let every = self.looks_every.load(Relaxed).clamp(LOOKS_EVERY.0, LOOKS_EVERY.1);
-        if self.are_cold.load(Relaxed) || calls.is_multiple_of(every) {
+        let looked_every = self.looks_every.load(Relaxed);
+        let every = looked_every.clamp(LOOKS_EVERY.0, LOOKS_EVERY.1);
+        let is_due = looked_every == 0 || pointers.first().is_some_and(|at| is_picked(*at, every));
+        if is_due || self.are_cold.load(Relaxed) {
             let step = pointers.len().div_ceil(LOOKS_MAX).max(1);
             let mut looked_at = pointers.iter().step_by(step).filter_map(|at| Some((file_of(at.file)?, at)));
             let is_cold = looked_at.any(|(file, at)| !file.reader.is_in_memory(at.offset, at.len.into()));
@@ -90,6 +101,18 @@ impl ValueFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_place_in_so_many_is_picked_whether_values_stand_one_behind_the_other_or_anywhere() {
+        for stride in [1, 64, 1037, 4096, 1 << 20] {
+            for every in [LOOKS_EVERY.0, 16, LOOKS_EVERY.1] {
+                let at = |n: u64| Pointer { file: 7 + n / 1000, epoch: 0, offset: 40 + n * stride, len: 1037 };
+                let picked = (0..20_000).filter(|n| is_picked(at(*n), every)).count() as u64;
+                let expected = 20_000 / every;
+                assert!((expected / 2..expected * 2).contains(&picked), "{picked} of 20000, one in {every}, {stride}");
+            }
+        }
+    }
 
     #[test]
     fn neighbours_are_fetched_as_one_whatever_their_order() {
