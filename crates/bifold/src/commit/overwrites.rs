@@ -15,7 +15,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use bifold_contract::{Entry, Kind, Pointer, SeqNo};
+use bifold_contract::{Entry, Error, Kind, Pointer, SeqNo};
 use bifold_format::{filter::key_hash, pointer};
 use bifold_index::lookup::{Lookup, LookupCounters};
 
@@ -40,6 +40,8 @@ pub(crate) struct Overwrites {
     separated_from: AtomicUsize,
     /// Recent mean length of their records, in bytes: a delete does not say how much it overwrites.
     mean_bytes: AtomicU64,
+    /// Samples whose older version could not be read.
+    unread: AtomicU64,
 }
 
 impl Overwrites {
@@ -48,12 +50,18 @@ impl Overwrites {
         Self {
             separated_from: AtomicUsize::new(separated_from),
             mean_bytes: AtomicU64::new(live_bytes / entries.max(1)),
+            unread: AtomicU64::new(0),
         }
     }
 
     /// From now on values of this length and above are separated.
     pub fn are_separated_from(&self, separated_from: usize) {
         self.separated_from.store(separated_from, Relaxed);
+    }
+
+    /// How many samples could not be read.
+    pub fn unread(&self) -> u64 {
+        self.unread.load(Relaxed)
     }
 
     fn put(&self, bytes: u64) {
@@ -108,7 +116,8 @@ impl Sampled<'_> {
         }
     }
 
-    /// Where the record of the version that it overwrites stands; `None` too if that cannot be read.
+    /// Where the record of the version that it overwrites stands; `None` too if that cannot be read. Then an estimate
+    /// is less exact, and the failure is counted.
     fn find_older(&self) -> Option<Pointer> {
         let (view, snapshot) = (self.tree.view(), self.seqno - 1);
         let in_memtables = view.layers().find_map(|layer| layer.memtable.get(self.key, snapshot));
@@ -117,7 +126,12 @@ impl Sampled<'_> {
         }
         let key_hash = key_hash(self.key);
         let lookup = Lookup { key: self.key, key_hash, snapshot, covered_by: 0, locator: view.version.locator() };
-        let found = view.version.get(&lookup, &LookupCounters::default()).ok()??;
+        let count = |_: &Error| {
+            if let Some(overwrites) = &self.tree.overwrites {
+                overwrites.unread.fetch_add(1, Relaxed);
+            }
+        };
+        let found = view.version.get(&lookup, &LookupCounters::default()).inspect_err(count).ok()??;
         (found.kind == Kind::Pointer).then(|| pointer::decode(&found.payload).ok())?
     }
 

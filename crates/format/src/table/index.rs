@@ -119,7 +119,7 @@ type Leaf = [[u8; 8]; 2];
 
 /// Where the parts of an index stand in its bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout {
+pub struct IndexLayout {
     blocks: usize,
     prefix_len: usize,
     /// Upper levels, and nodes in them.
@@ -127,7 +127,7 @@ pub struct Layout {
     nodes: usize,
 }
 
-impl Layout {
+impl IndexLayout {
     /// The layout of the index that [`IndexBuilder::finish`] wrote. The time does not depend on its size.
     ///
     /// # Errors
@@ -155,8 +155,8 @@ impl Layout {
         (blocks > 0).then_some(Self { blocks, prefix_len, levels, nodes })
     }
 
-    /// The index in `bytes`, which are those of [`Layout::of`]. Looks at none of them: a search that has the layout
-    /// does not wait for the numbers at their end.
+    /// The index in `bytes`, which are those of [`IndexLayout::of`]. Looks at none of them: a search that has the
+    /// layout does not wait for the numbers at their end.
     ///
     /// # Errors
     /// If they are shorter than those.
@@ -210,7 +210,7 @@ impl<'a> Index<'a> {
     /// If the bytes are not an index.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
-        Layout::of(bytes)?.index(bytes)
+        IndexLayout::of(bytes)?.index(bytes)
     }
 
     /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when

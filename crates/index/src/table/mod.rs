@@ -37,7 +37,7 @@ use bifold_format::{
     filter::{self, Filter, LINE_BYTES},
     table::{
         Place,
-        index::{Index, Layout},
+        index::{Index, IndexLayout},
     },
 };
 pub use context::TableContext;
@@ -78,7 +78,7 @@ struct FilterAndIndex {
     filter: Option<Value>,
     index: Option<Value>,
     /// Of the index, if there is one.
-    layout: Option<Layout>,
+    layout: Option<IndexLayout>,
     /// The bytes taken from the budget.
     bytes: u64,
 }
@@ -410,7 +410,7 @@ impl FilterAndIndex {
         context.take(bytes).then(|| {
             let [filter, index] = sections.map(|section| section.as_ref().map(|section| aligned(section)));
             // It was parsed when the table was opened.
-            let layout = index.as_deref().and_then(|index| Layout::of(index).ok());
+            let layout = index.as_deref().and_then(|index| IndexLayout::of(index).ok());
             Self { filter, index, layout, bytes }
         })
     }

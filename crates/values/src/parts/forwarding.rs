@@ -76,19 +76,19 @@ impl ForwardingTable {
 
 /// The tables of one file. Only a crash leads to more than one.
 #[derive(Clone, Debug)]
-struct Moved {
+struct MovedFile {
     table: Arc<ForwardingTable>,
     more: Vec<Arc<ForwardingTable>>,
 }
 
-impl Moved {
+impl MovedFile {
     fn tables(&self) -> impl Iterator<Item = &Arc<ForwardingTable>> {
         std::iter::once(&self.table).chain(&self.more)
     }
 }
 
 /// Tables by the file whose values have moved.
-type Tables = HashMap<FileId, Moved>;
+type Tables = HashMap<FileId, MovedFile>;
 
 fn next(tables: &Tables, pointer: Pointer) -> Option<(Pointer, FileId)> {
     let next = |table: &Arc<ForwardingTable>| table.next(pointer).map(|next| (next, table.unit));
@@ -158,7 +158,7 @@ impl Forwarding {
             sources.push(source);
             match tables.get_mut(&source) {
                 Some(moved) => moved.more.push(table),
-                None => drop(tables.insert(source, Moved { table, more: Vec::new() })),
+                None => drop(tables.insert(source, MovedFile { table, more: Vec::new() })),
             }
         }
         self.tables.store(Arc::new(tables));
@@ -174,7 +174,7 @@ impl Forwarding {
             let Some(moved) = tables.remove(&source) else { continue };
             let mut left = moved.tables().filter(|table| table.unit != unit).map(Arc::clone);
             if let Some(table) = left.next() {
-                tables.insert(source, Moved { table, more: left.collect() });
+                tables.insert(source, MovedFile { table, more: left.collect() });
             }
         }
         self.tables.store(Arc::new(tables));
@@ -246,7 +246,7 @@ impl Forwarding {
     /// Memory of all tables.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.tables.load().values().flat_map(Moved::tables).map(|table| table.memory_bytes()).sum()
+        self.tables.load().values().flat_map(MovedFile::tables).map(|table| table.memory_bytes()).sum()
     }
 }
 

@@ -17,7 +17,7 @@ use bifold_values::placement::ValueSpace;
 use serde::Serialize;
 
 use super::{KeyspaceStats, SnapshotStats};
-use crate::engine::Engine;
+use crate::{commit::overwrites::Overwrites, engine::Engine};
 
 /// Space in bytes.
 #[derive(Clone, Debug, Serialize)]
@@ -67,7 +67,8 @@ pub struct SpaceStats {
     pub reclaimable_bytes_estimate: u64,
     /// Files that could not be deleted when they were no longer needed; the next opening deletes them.
     pub failed_removals: u64,
-    /// Calls that listed the directory or a file's length and failed: some of these figures may be too small.
+    /// Calls that listed the directory or a file's length and failed, and reads of what a sampled write has overwritten
+    /// that failed: some of these figures may be off.
     pub unanswered: u64,
 }
 
@@ -104,9 +105,14 @@ impl SpaceStats {
             dead_bytes_estimate: dead,
             reclaimable_bytes_estimate: awaiting_sync_bytes + unseen,
             failed_removals: engine.dir.totals().failed_removals,
-            unanswered: files.unanswered,
+            unanswered: files.unanswered + unread_samples(engine),
         }
     }
+}
+
+/// Samples of what writes overwrite that could not be read.
+fn unread_samples(engine: &Engine) -> u64 {
+    engine.trees.all().iter().filter_map(|tree| tree.overwrites.as_ref()).map(Overwrites::unread).sum()
 }
 
 /// What value files hold, and how much of it snapshots pin.

@@ -79,8 +79,8 @@ impl Dead {
 
     /// To ask for several files.
     #[must_use]
-    pub fn look(&self) -> Look<'_> {
-        Look(self.of.hold())
+    pub fn look(&self) -> Counted<'_> {
+        Counted(self.of.hold())
     }
 
     /// The versions of a file that have left the index, ascending.
@@ -105,9 +105,9 @@ impl Dead {
 
 /// What is known now.
 #[derive(Debug)]
-pub struct Look<'a>(MutexGuard<'a, HashMap<FileId, OfFile>>);
+pub struct Counted<'a>(MutexGuard<'a, HashMap<FileId, OfFile>>);
 
-impl Look<'_> {
+impl Counted<'_> {
     /// Dead bytes of a file: those that edits have counted, and an estimate of the others.
     #[must_use]
     pub fn bytes(&self, file: &ValueFile) -> u64 {
