@@ -132,7 +132,7 @@ fn options(seed: u64) -> Options {
     let placement = PLACEMENTS[(seed % PLACEMENTS.len() as u64) as usize];
     // Tables so small that a memtable becomes several, which several threads write.
     let keyspace = KeyspaceOptions { placement, table_bytes: 1024, ..set.keyspaces[0].clone() };
-    Options { workers: Workers::Threads(2 + (seed % 3) as u32), memtable_bytes: 4096, keyspace, ..set.database }
+    Options { workers: Workers::Threads(2 + (seed % 3) as u32), memtable_bytes: 16 << 10, keyspace, ..set.database }
 }
 
 fn hit_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
