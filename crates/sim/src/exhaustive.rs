@@ -7,7 +7,7 @@ use std::ops::Bound::Unbounded;
 use bifold::Durability;
 
 use crate::{
-    history::{Flavor, History, Mix, Op, Span, Write},
+    history::{History, Op, Span, Write},
     options::OptionSet,
     power::{self, PowerSizes},
     report::Report,
@@ -26,13 +26,7 @@ pub const SEQUENCES: u64 = CHOICES + CHOICES.pow(2) + CHOICES.pow(3);
 /// Runs sequence number `index` and judges its images, or only one of them.
 #[must_use]
 pub fn run(index: u64, only: Option<u64>) -> Report {
-    let sizes = PowerSizes {
-        mix: Mix { ops: 0, keys: 8, flavor: Flavor::Files },
-        every: 1,
-        random: 1,
-        thorough: 64,
-        nested: None,
-    };
+    let sizes = PowerSizes::of_given_history();
     let set = OptionSet::new(index, 1, Durability::Buffered);
     let mut report = power::run_history(&format!("exhaustive --seed {index}"), &history(index), &set, sizes, only);
     report.count("sequences", 1);

@@ -40,6 +40,12 @@ impl PowerSizes {
     pub fn usual() -> Self {
         Self { mix: Mix { ops: 70, keys: 40, flavor: Flavor::Files }, every: 1, random: 2, thorough: 16, nested: None }
     }
+
+    /// For a history of its own: every change, a random image each, few of them judged thoroughly.
+    #[must_use]
+    pub fn of_given_history() -> Self {
+        Self { random: 1, thorough: 64, ..Self::usual() }
+    }
 }
 
 /// Judges the images of one call.

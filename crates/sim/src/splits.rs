@@ -4,7 +4,7 @@
 use crate::{
     driver::{Blind, Driver},
     env,
-    history::{Flavor, History, Mix, Op, Write},
+    history::{History, Op, Write},
     model::{Model, NAMES},
     options::OptionSet,
     power::{self, PowerSizes},
@@ -24,13 +24,7 @@ const BATCHES: u32 = 40;
 /// Runs the history of `seed` and judges its images, or only one of them. Counts splits and GC runs.
 #[must_use]
 pub fn run(seed: u64, only: Option<u64>) -> Report {
-    let sizes = PowerSizes {
-        mix: Mix { ops: 0, keys: 0, flavor: Flavor::Files },
-        every: 1,
-        random: 1,
-        thorough: 64,
-        nested: None,
-    };
+    let sizes = PowerSizes::of_given_history();
     let (history, set) = (history(seed), options(seed));
     let mut report = power::run_history(&format!("splits --seed {seed}"), &history, &set, sizes, only);
     match guarded(|| count_splits_and_gc(&history, &set)) {

@@ -252,13 +252,13 @@ impl Engine {
             }),
             Task::FlushRange(range) => {
                 let keyspace = range.keyspace();
-                let _too_late = let_go(range);
+                let _too_late = release(range);
                 self.end_work(keyspace, |_state, _| {});
             }
             Task::Compact(tree, job) => self.end_compaction(released(tree), &job),
             Task::Gc(tree, job) => {
                 let claim = job.claim().clone();
-                let _too_late = let_go(job);
+                let _too_late = release(job);
                 self.end_gc(released(tree), Some(&claim));
             }
             Task::Reclaim(tree) => self.end_work(released(tree), |state, keyspace| {
@@ -450,7 +450,7 @@ impl Engine {
 }
 
 /// Releases what a task held of a keyspace's files. Returns it where it is released too late.
-fn let_go<T>(held: T) -> Option<T> {
+fn release<T>(held: T) -> Option<T> {
     planted!("end_before_release").then_some(held)
 }
 

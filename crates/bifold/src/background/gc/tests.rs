@@ -2,7 +2,6 @@
 
 use std::{
     ops::Bound,
-    path::Path,
     sync::{
         Mutex,
         atomic::Ordering,
@@ -11,12 +10,11 @@ use std::{
     thread,
 };
 
-use bifold_io::{Env, memory::MemoryFs};
-
 use super::*;
 use crate::{
-    api::options::{KeyspaceOptions, Options, PlacementKind, Workers},
-    state::{recover::recover, snapshot::Holder},
+    api::options::{KeyspaceOptions, PlacementKind},
+    background::bed::Bed,
+    state::snapshot::Holder,
     waiting::sync::LockExt,
 };
 
@@ -25,50 +23,30 @@ const KEYS: u32 = 64;
 /// Placements whose GC asks the index what is live.
 const ASKING: [PlacementKind; 3] = [PlacementKind::WiscKey, PlacementKind::DiffKv, PlacementKind::Streams];
 
-/// A tree without workers, with separated values in tables.
-struct Bed {
-    engine: Arc<Engine>,
-    tree: Arc<Tree>,
+/// A tree with separated values in tables. Half of them are dead, and that is known.
+fn bed(placement: PlacementKind) -> Bed {
+    let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
+    (keyspace.values.file_bytes, keyspace.values.diffkv.large_bytes) = (16 << 10, 1);
+    let bed = Bed::new(keyspace);
+    bed.fill((0..KEYS).map(|n| (n, vec![0; 2000])));
+    bed.flush().unwrap();
+    bed.fill((0..KEYS).step_by(2).map(|n| (n, value(n))));
+    bed.flush().unwrap();
+    bed.engine.compact_range(&bed.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+    bed
 }
 
-impl Bed {
-    fn new(placement: PlacementKind) -> Self {
-        let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
-        (keyspace.values.file_bytes, keyspace.values.diffkv.large_bytes) = (16 << 10, 1);
-        let options = Options { workers: Workers::Threads(2), keyspace, ..Options::default() };
-        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
-        let engine = recover(env, Path::new("/db"), options).unwrap();
-        let tree = engine.state.create_keyspace("k", &engine.options.keyspace).unwrap();
-        let bed = Self { engine, tree };
-        bed.fill((0..KEYS).map(|n| (n, vec![0; 2000])));
-        // Half of them are dead, and that is known.
-        bed.fill((0..KEYS).step_by(2).map(|n| (n, value(n))));
-        bed.engine.compact_range(&bed.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
-        bed
-    }
-
-    fn fill(&self, pairs: impl Iterator<Item = (u32, Vec<u8>)>) {
-        for (n, value) in pairs {
-            let op = Op { tree: &self.tree, key: &n.to_be_bytes(), act: Act::Put(&value) };
-            self.engine.commit(&[op], Durability::Buffered).unwrap();
+/// The first job that takes files.
+fn pick(Bed { engine, tree, .. }: &Bed) -> Box<dyn GcJob> {
+    let pressure = SpacePressure { all_before: Some(engine.numbers.next()), ..engine.space.pressure(tree) };
+    for _ in 0..4 {
+        let job = tree.placement().pick(&pressure, &[]).expect("half of all values are dead");
+        if !job.claim().files.is_empty() {
+            return job;
         }
-        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
-        self.engine.flush_oldest(&self.tree, Means::Free).unwrap();
+        engine.gc(tree, &*job, Means::Free).unwrap();
     }
-
-    /// The first job that takes files.
-    fn pick(&self) -> Box<dyn GcJob> {
-        let Self { engine, tree } = self;
-        let pressure = SpacePressure { all_before: Some(engine.numbers.next()), ..engine.space.pressure(tree) };
-        for _ in 0..4 {
-            let job = tree.placement().pick(&pressure, &[]).expect("half of all values are dead");
-            if !job.claim().files.is_empty() {
-                return job;
-            }
-            engine.gc(tree, &*job, Means::Free).unwrap();
-        }
-        panic!("no job takes files");
-    }
+    panic!("no job takes files");
 }
 
 fn value(n: u32) -> Vec<u8> {
@@ -99,10 +77,10 @@ impl GcJob for Later {
 #[test]
 fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_not() {
     for placement in ASKING {
-        let Bed { engine, tree } = &Bed::new(placement);
-        let bed = Bed { engine: Arc::clone(engine), tree: Arc::clone(tree) };
+        let bed = bed(placement);
+        let (engine, tree) = (&bed.engine, &bed.tree);
         let ((begun, begins), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
-        let job = Later { job: bed.pick(), begun, may_go_on: Mutex::new(may_go_on) };
+        let job = Later { job: pick(&bed), begun, may_go_on: Mutex::new(may_go_on) };
         let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_be_bytes).collect();
         let deletes: Vec<Op<'_>> = keys.iter().map(|key| Op { tree, key, act: Act::Delete }).collect();
         let snapshot = thread::scope(|scope| {

@@ -12,56 +12,25 @@ use std::{
     thread,
 };
 
-use bifold_io::{
-    Env,
-    faulty::{FaultKind, FaultyFs},
-    memory::MemoryFs,
-};
+use bifold_io::faulty::FaultKind;
 
 use super::*;
 use crate::{
-    api::options::{Durability, KeyspaceOptions, Options, Workers},
-    commit::{
-        op::{Act, Op},
-        room::Means,
-    },
-    engine::Engine,
-    state::recover::recover,
+    api::options::KeyspaceOptions,
+    background::bed::{Bed, DIR},
 };
-
-/// A tree without workers, with tables of four keys.
-struct Bed {
-    memory: MemoryFs,
-    faulty: FaultyFs,
-    engine: Arc<Engine>,
-    tree: Arc<Tree>,
-}
 
 const KEYS: u32 = 64;
 
-impl Bed {
-    fn new() -> Self {
-        let keyspace = KeyspaceOptions { table_bytes: 1600, ..KeyspaceOptions::default() };
-        let options = Options { workers: Workers::Threads(2), keyspace, ..Options::default() };
-        let memory = MemoryFs::new();
-        let faulty = FaultyFs::over_memory(memory.clone());
-        let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-        let engine = recover(env, Path::new("/db"), options).unwrap();
-        let tree = engine.state.create_keyspace("k", &engine.options.keyspace).unwrap();
-        Self { memory, faulty, engine, tree }
-    }
+/// A tree with tables of four keys.
+fn bed() -> Bed {
+    Bed::new(KeyspaceOptions { table_bytes: 1600, ..KeyspaceOptions::default() })
+}
 
+impl Bed {
     /// Fills a memtable and seals it.
     fn seal(&self, round: u8) {
-        for n in 0..KEYS {
-            let op = Op { tree: &self.tree, key: &n.to_be_bytes(), act: Act::Put(&[round; 100]) };
-            self.engine.commit(&[op], Durability::Buffered).unwrap();
-        }
-        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.engine.flush_oldest(&self.tree, Means::Free)
+        self.fill((0..KEYS).map(|n| (n, vec![round; 100])));
     }
 
     /// The values of all keys.
@@ -76,7 +45,7 @@ impl Bed {
     }
 
     fn tables(&self) -> usize {
-        let dir = bifold_io::Dir::new(Arc::new(self.memory.clone()), Path::new("/db"));
+        let dir = bifold_io::Dir::new(Arc::new(self.memory.clone()), Path::new(DIR));
         dir.list().unwrap().iter().filter(|name| name.ends_with(".tbl")).count()
     }
 }
@@ -106,7 +75,7 @@ fn garbage_of_one_file_is_counted_once() {
 
 #[test]
 fn memtables_are_installed_oldest_first() {
-    let bed = Bed::new();
+    let bed = bed();
     (1..=2).for_each(|round| bed.seal(round));
     bed.flush().unwrap();
     assert_eq!(bed.values(), [2; KEYS as usize]);
@@ -119,7 +88,7 @@ fn memtables_are_installed_oldest_first() {
 /// The flush must wait for the range of another thread, and installs all ranges at once.
 #[test]
 fn a_flush_waits_for_the_ranges_of_others() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.seal(1);
     bed.flush().unwrap();
     bed.seal(2);
@@ -169,7 +138,7 @@ fn a_flush_waits_for_the_ranges_of_others() {
 #[test]
 fn nothing_is_left_of_a_flush_with_a_failed_range() {
     for failing in 0..8 {
-        let bed = Bed::new();
+        let bed = bed();
         bed.seal(1);
         bed.flush().unwrap();
         let before = bed.tables();
@@ -193,7 +162,7 @@ fn nothing_is_left_of_a_flush_with_a_failed_range() {
 /// A thread that panics must not make the flush wait, and what it has not written must not be installed.
 #[test]
 fn a_range_that_ends_without_being_written_fails_the_flush() {
-    let bed = Bed::new();
+    let bed = bed();
     bed.seal(1);
     bed.flush().unwrap();
     bed.seal(2);
