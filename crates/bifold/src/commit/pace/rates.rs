@@ -15,6 +15,15 @@ pub const SPACE_FULL: f64 = 0.98;
 /// The trickle, in bytes a second: the excess over the target then takes two seconds or more to grow by a hundredth.
 pub const TRICKLE_RATE: f64 = 256.0 * 1024.0;
 
+/// Sleeps end later than asked, short ones by half their time. Up to so many nanoseconds of that count for the next
+/// delays: otherwise writers would be slowed more than the pace asks for.
+const CREDIT_NS_MAX: u64 = 1_000_000;
+
+/// When all delays are over, in nanoseconds, once `cost_ns` more is owed and the others are over at `free_at_ns`.
+pub fn free_after(free_at_ns: u64, now_ns: u64, cost_ns: u64) -> u64 {
+    free_at_ns.max(now_ns.saturating_sub(CREDIT_NS_MAX)) + cost_ns
+}
+
 /// The next rate that debt allows; 0 means any.
 pub fn next_rate(rate: f64, ingest_rate: f64, debt: f64, last_debt: f64) -> f64 {
     let limited = rate > 0.0;

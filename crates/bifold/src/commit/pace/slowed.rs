@@ -15,7 +15,7 @@ use crate::{
     commit::{
         memory::MEMTABLES_MAX,
         op::Op,
-        pace::rates::{SPACE_FULL, memtable_rate, space_rate},
+        pace::rates::{SPACE_FULL, free_after, memtable_rate, space_rate},
     },
     engine::Engine,
     state::tree::Tree,
@@ -28,7 +28,10 @@ const FILL_MOVES: f64 = 0.95;
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
 /// The longest single sleep; the rest of the delay is left to the next commit.
-const SLEEP_MAX: Duration = Duration::from_millis(5);
+const SLEEP_MAX: Duration = Duration::from_micros(1500);
+
+/// While space is full, a commit looks this often whether it still is.
+const FULL_SLEEP_MAX: Duration = Duration::from_micros(500);
 
 /// The longest that one commit waits for its share of the trickle.
 pub(super) const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -96,13 +99,14 @@ impl Engine {
     fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
         let now = self.env.clock.now();
         let now_ns = nanos(now);
-        let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
-        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
-        let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
+        let advance = |free_at: u64| free_after(free_at, now_ns, nanos(cost));
+        let update = |free_at: u64| Some(advance(free_at));
+        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, update).unwrap_or(now_ns);
+        let owed = Duration::from_nanos(advance(before).saturating_sub(now_ns));
         if owed < SLEEP_MIN {
             return Ok(());
         }
-        self.env.clock.sleep(owed.min(SLEEP_MAX));
+        self.env.clock.sleep(owed.min(if is_full() { FULL_SLEEP_MAX } else { SLEEP_MAX }));
         if is_full() {
             self.wait_while_full(now + owed.min(TRICKLE_WAIT_MAX), is_full)?;
         }
@@ -118,7 +122,7 @@ impl Engine {
                 return Ok(());
             }
             self.health.open()?;
-            self.env.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
+            self.env.clock.sleep((end - now).clamp(SLEEP_MIN, FULL_SLEEP_MAX));
             if self.pace.is_stale.load(Acquire) {
                 drop(self.pace.refresh());
             }

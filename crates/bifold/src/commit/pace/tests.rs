@@ -5,7 +5,7 @@ use std::path::Path;
 use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
 use super::{
-    rates::{RATE_MIN, SPACE_FULL, TRICKLE_RATE, memtable_rate, space_rate},
+    rates::{RATE_MIN, SPACE_FULL, TRICKLE_RATE, free_after, memtable_rate, space_rate},
     slowed::TRICKLE_WAIT_MAX,
     *,
 };
@@ -124,4 +124,22 @@ fn debt_slows_writers_while_it_grows_and_lets_go_when_it_shrinks() {
     assert!((next_rate(8.1e7, 1e8, 3.1, 3.2) - 8.91e7).abs() < 1.0);
     assert_eq!(next_rate(8.9e7, 1e8, 2.4, 3.1), 0.0);
     assert_eq!(next_rate(1.0, 1e8, 9.0, 8.0), RATE_MIN);
+}
+
+#[test]
+fn sleeps_that_end_late_do_not_slow_writers_further() {
+    let (cost_ns, late_ns) = (10_000, 70_000);
+    let (begin, commits) = (5_000_000_000, 10_000);
+    let (mut now, mut free_at) = (begin, 0);
+    for _ in 0..commits {
+        free_at = free_after(free_at, now, cost_ns);
+        let owed = free_at.saturating_sub(now);
+        if owed >= 100_000 {
+            now += owed + late_ns;
+        }
+    }
+    let (asked, taken) = (commits * cost_ns, now - begin);
+    assert!(taken.abs_diff(asked) < asked / 50, "{taken} ns for {asked}");
+    let after_idle = free_after(free_at, now + 60_000_000_000, cost_ns);
+    assert!(after_idle + 1_000_000 >= now + 60_000_000_000, "idle time is no credit for a burst: {after_idle}");
 }
