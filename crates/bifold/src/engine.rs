@@ -33,6 +33,7 @@ use crate::{
         tree::Tree,
         trees::{Numbers, Trees},
     },
+    transaction::memory::TransactionMemory,
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
 };
 
@@ -56,6 +57,8 @@ pub(crate) struct Engine {
     pub visible: Arc<AtomicU64>,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
+    /// What open transactions hold.
+    pub transactions: Arc<TransactionMemory>,
     /// Its state, and every change of that.
     pub state: State,
     /// Notifies threads that wait for a change of any of these.
@@ -121,6 +124,7 @@ impl Engine {
         ));
         let health = Arc::new(Health::new(Arc::clone(&signal)));
         let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
+        let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
         let state = State {
             dir: found.dir.clone(),
             access: found.options.access,
@@ -149,6 +153,7 @@ impl Engine {
             group_sync: GroupSync::default(),
             visible,
             snapshots,
+            transactions,
             state,
             signal,
             work,

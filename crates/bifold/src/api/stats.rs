@@ -395,6 +395,7 @@ impl SnapshotStats {
             kind: match open.holder {
                 Holder::Snapshot => "snapshot",
                 Holder::Iterator => "iterator",
+                Holder::Transaction => "transaction",
             },
         };
         engine.snapshots.describe().into_iter().map(describe).collect()

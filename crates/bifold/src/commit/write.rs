@@ -37,25 +37,44 @@ const POINTER_BYTES: usize = 12;
 /// The largest commit, in bytes: what one log record can hold, with a margin.
 pub(crate) const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
 
+/// What must hold for a commit to be made.
+pub(crate) trait Condition {
+    /// Called without the commit lock, right before it is taken. What takes long is done here.
+    ///
+    /// # Errors
+    /// Nothing is committed then, and the commit returns the error.
+    fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called under the commit lock. Returns whether the commit is made.
+    ///
+    /// # Errors
+    /// As [`Condition::prepare`].
+    fn holds(&mut self) -> Result<bool>;
+}
+
+impl<F: FnMut() -> Result<bool>> Condition for F {
+    fn holds(&mut self) -> Result<bool> {
+        self()
+    }
+}
+
 impl Engine {
     /// Commits `ops` atomically. The caller has checked them.
     ///
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
     pub fn commit(&self, ops: &[Op<'_>], durability: Durability) -> Result<()> {
-        self.commit_if(ops, durability, || Ok(true)).map(drop)
+        self.commit_if(ops, durability, &mut || Ok(true)).map(drop)
     }
 
-    /// Commits `ops` if `condition` holds, with no other commit in between. Returns whether it did.
+    /// Commits `ops` if `condition` holds, with no other commit in between. Returns whether it did. Without `ops` the
+    /// condition is not asked.
     ///
     /// # Errors
     /// As [`Engine::commit`], and those of `condition`.
-    pub fn commit_if(
-        &self,
-        ops: &[Op<'_>],
-        durability: Durability,
-        condition: impl FnOnce() -> Result<bool>,
-    ) -> Result<bool> {
+    pub fn commit_if(&self, ops: &[Op<'_>], durability: Durability, condition: &mut impl Condition) -> Result<bool> {
         self.state.writable()?;
         if ops.is_empty() {
             return Ok(true);
@@ -70,11 +89,12 @@ impl Engine {
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let may_have_waited = self.pace(ops, bytes, in_memtable)?;
         laps.end_if(Step::Pace, has_looked || may_have_waited);
+        condition.prepare()?;
         let (last, has_many_logs) = {
             let (mut wal, has_waited) = self.wal.hold_and_tell();
             laps.end_if(Step::Lock, has_waited);
             self.state.writable()?;
-            if !condition()? {
+            if !condition.holds()? {
                 return Ok(false);
             }
             if let Some(dropped) = ops.iter().find(|op| op.tree.is_dropped()) {

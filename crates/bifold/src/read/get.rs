@@ -266,6 +266,15 @@ impl Engine {
     pub fn current(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Value>> {
         self.find_now(tree, key, || MAX_SEQNO)
     }
+
+    /// The value that `key` had at `snapshot`, which is open. Unlike [`Engine::get`] it is not counted as a read of the
+    /// user's.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    pub fn seen_at(&self, tree: &Tree, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        self.find_now(tree, key, || snapshot)
+    }
 }
 
 impl Engine {
