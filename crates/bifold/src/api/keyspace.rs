@@ -190,7 +190,7 @@ impl Keyspace {
             current = engine.current(&self.tree, key)?;
             Ok(current.as_deref() == expected)
         })?;
-        Ok(if swapped { Swap::Done } else { Swap::Mismatch { current } })
+        Ok(if swapped.is_some() { Swap::Done } else { Swap::Mismatch { current } })
     }
 
     /// Merges all data of `range` into one sorted run and drops what is deleted or overwritten. Waits for the end.

@@ -69,15 +69,20 @@ impl Engine {
         self.commit_if(ops, durability, &mut || Ok(true)).map(drop)
     }
 
-    /// Commits `ops` if `condition` holds, with no other commit in between. Returns whether it did. Without `ops` the
-    /// condition is not asked.
+    /// Commits `ops` if `condition` holds, with no other commit in between. Returns the commit's last number, or `None` if
+    /// the condition does not hold. Without `ops` the condition is not asked.
     ///
     /// # Errors
     /// As [`Engine::commit`], and those of `condition`.
-    pub fn commit_if(&self, ops: &[Op<'_>], durability: Durability, condition: &mut impl Condition) -> Result<bool> {
+    pub fn commit_if(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        condition: &mut impl Condition,
+    ) -> Result<Option<SeqNo>> {
         self.state.writable()?;
         if ops.is_empty() {
-            return Ok(true);
+            return Ok(Some(self.visible()));
         }
         let bytes: u64 = ops.iter().map(Op::bytes).sum();
         if bytes > COMMIT_BYTES_MAX {
@@ -95,7 +100,7 @@ impl Engine {
             laps.end_if(Step::Lock, has_waited);
             self.state.writable()?;
             if !condition.holds()? {
-                return Ok(false);
+                return Ok(None);
             }
             if let Some(dropped) = ops.iter().find(|op| op.tree.is_dropped()) {
                 return Err(Error::Closed { what: format!("keyspace `{}`", dropped.tree.name) });
@@ -124,7 +129,7 @@ impl Engine {
         self.counters.put_latency.record(time);
         self.counters.slow_commits.note(begin, time, laps);
         self.run_due_work()?;
-        Ok(true)
+        Ok(Some(last))
     }
 
     /// Writes the values to separate to their files, then does [`Engine::log_and_apply`].

@@ -117,7 +117,7 @@ impl Db {
         loop {
             let mut transaction = self.transaction_with(options);
             let snapshot = transaction.snapshot();
-            let done = work(&mut transaction).and_then(|answer| transaction.commit().map(|()| answer));
+            let done = work(&mut transaction).and_then(|answer| transaction.commit().map(|_| answer));
             tries += 1;
             match done {
                 Err(Error::Conflict { .. }) if tries < options.tries_max => self.wait_before(tries, snapshot),

@@ -3,7 +3,7 @@
 use std::{
     fmt,
     ops::RangeBounds,
-    sync::{Arc, Mutex},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use bifold_contract::{Error, Result, SeqNo, Value, planted};
@@ -26,6 +26,7 @@ use crate::{
     commit::op::{Act, Op},
     read::scan::KeyBounds,
     state::snapshot::{Holder, SnapshotGuard},
+    waiting::sync::LockExt,
 };
 
 /// After so many tries a commit is checked under the commit lock, so that it ends.
@@ -238,29 +239,31 @@ impl Transaction {
     /// Ends the transaction without writing anything, as dropping it does.
     pub fn rollback(self) {}
 
-    /// Commits all writes as one commit, with the durability of the transaction's options.
+    /// Commits all writes as one commit, with the durability of the transaction's options. Returns its number: snapshots
+    /// with this [`number`](crate::Snapshot::seqno) or a later one see it. Without writes that is the number of the
+    /// transaction's own snapshot.
     ///
     /// # Errors
     /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing is committed then.
     /// [`Error::Closed`] also when a keyspace was dropped that was read.
-    pub fn commit(self) -> Result<()> {
+    pub fn commit(self) -> Result<SeqNo> {
         let durability = self.options.durability.unwrap_or(self.handle.engine.options.durability);
         self.commit_with(durability)
     }
 
-    /// [`Transaction::commit`] with this durability.
+    /// [`Transaction::commit`] with this durability. Without writes nothing is synced, whatever it has read.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
-    pub fn commit_with(self, durability: Durability) -> Result<()> {
+    pub fn commit_with(self, durability: Durability) -> Result<SeqNo> {
         let Self { handle, snapshot, options, reads, writes, charge } = self;
         let engine = &handle.engine;
         let ops = writes.ops();
         if ops.is_empty() {
             // All of it happened when the snapshot was taken.
-            return engine.health.open();
+            return engine.health.open().map(|()| snapshot.seqno);
         }
-        let mut reads = reads.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut reads = reads.into_inner().unwrap_or_else(PoisonError::into_inner);
         reads.end_scans(&charge);
         let mut check = Check::new(engine, &snapshot, &reads);
         if options.isolation == Isolation::Snapshot {
@@ -268,15 +271,16 @@ impl Transaction {
         }
         if planted!("transaction_publishes_first") {
             engine.commit(&ops, durability)?;
-            return check.at_once();
+            return check.at_once().map(|()| engine.visible());
         }
         for _ in 0..TRIES_WITHOUT_LOCK {
-            if engine.commit_if(&ops, durability, &mut check)? {
-                return Ok(());
+            if let Some(committed) = engine.commit_if(&ops, durability, &mut check)? {
+                return Ok(committed);
             }
         }
         check.decide_under_lock();
-        engine.commit_if(&ops, durability, &mut check).map(|committed| debug_assert!(committed, "it was decided"))
+        let committed = engine.commit_if(&ops, durability, &mut check)?;
+        Ok(committed.unwrap_or_else(|| unreachable!("under the lock it is decided")))
     }
 
     fn scan(&self, keyspace: &Keyspace, bounds: KeyBounds) -> TransactionRange<'_> {
@@ -301,8 +305,8 @@ impl Transaction {
         }
     }
 
-    fn lock_reads(&self) -> std::sync::MutexGuard<'_, ReadSet> {
-        crate::waiting::sync::LockExt::hold(&self.reads)
+    fn lock_reads(&self) -> MutexGuard<'_, ReadSet> {
+        self.reads.hold()
     }
 
     fn belongs(&self, keyspace: &Keyspace) -> Result<()> {

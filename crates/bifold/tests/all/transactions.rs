@@ -1,6 +1,7 @@
 //! Transactions: each anomaly is refused, and nothing else is, in every placement.
 
 use std::{
+    fmt::Debug,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -44,7 +45,7 @@ fn text(value: Option<Value>) -> Option<String> {
 }
 
 /// Requires a conflict at this key.
-fn refused(outcome: Result<()>, expected: &str) {
+fn refused<T: Debug>(outcome: Result<T>, expected: &str) {
     match outcome {
         Err(Error::Conflict { key, .. }) => assert_eq!(key.escape_ascii().to_string(), expected),
         other => panic!("a conflict at {expected} was expected: {other:?}"),
@@ -72,7 +73,8 @@ fn an_update_is_not_lost() {
             assert_eq!(text(tx.get(ks, "counter").unwrap()).as_deref(), Some("1"));
             tx.put(ks, "counter", long("2")).unwrap();
         }
-        first.commit().unwrap();
+        let number = first.commit().unwrap();
+        assert_eq!(db.snapshot().seqno(), number);
         refused(second.commit(), "counter");
         assert_eq!(text(ks.get("counter").unwrap()).as_deref(), Some("2"));
     });
@@ -92,7 +94,7 @@ fn write_skew_is_refused_across_keyspaces_and_allowed_by_snapshot_isolation() {
             first.commit().unwrap();
             match is_refused {
                 true => refused(second.commit(), "on call"),
-                false => second.commit().unwrap(),
+                false => drop(second.commit().unwrap()),
             }
         }
     });
@@ -435,7 +437,7 @@ fn a_transaction_keeps_the_database_open_and_moves_between_threads() {
     let mut tx = db.transaction();
     tx.put(db.default_keyspace(), "a", "1").unwrap();
     drop(db);
-    thread::spawn(move || tx.commit().unwrap()).join().unwrap();
+    thread::spawn(move || drop(tx.commit().unwrap())).join().unwrap();
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();
     assert_eq!(db.get("a").unwrap().unwrap(), b"1"[..]);
     db.transaction().rollback();
