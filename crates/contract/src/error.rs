@@ -277,15 +277,15 @@ impl fmt::Display for Error {
                 let more = if shown.len() < key.len() { "…" } else { "" };
                 write!(
                     f,
-                    "conflict: key `{}{more}` of keyspace `{keyspace}` was changed after the transaction began; nothing \
-                     was committed; begin again, or use `Db::transact`, which does",
+                    "conflict: key `{}{more}` of keyspace `{keyspace}` was changed after the transaction began; \
+                     nothing was committed; begin again, or use `Db::transact`, which does",
                     shown.escape_ascii()
                 )
             }
             Self::TransactionTooLarge { bytes, bytes_max } => write!(
                 f,
-                "open transactions would take {bytes} bytes, they may take {bytes_max}; nothing was committed; split the \
-                 transaction, read less in it, end others, or raise `transaction_bytes_max` or `memory_limit`"
+                "open transactions would take {bytes} bytes, they may take {bytes_max}; nothing was committed; split \
+                 the transaction, read less in it, end others, or raise `transaction_bytes_max` or `memory_limit`"
             ),
         }
     }

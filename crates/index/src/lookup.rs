@@ -100,8 +100,8 @@ impl Version {
         Ok(Layer::Unknown)
     }
 
-    /// Whether a table has a version of `key`, or a range tombstone over it, with a number above `after`. Tables without
-    /// such numbers are not asked.
+    /// Whether a table has a version of `key`, or a range tombstone over it, with a number above `after`. Tables
+    /// without such numbers are not asked.
     ///
     /// # Errors
     /// I/O errors and corruption.

@@ -22,7 +22,7 @@ use bifold::{Db, Durability, Isolation, Keyspace, Options, SeqNo, Workers};
 use bifold_io::memory::{Fate, MemoryFs};
 
 use self::{
-    check::{Checker, Done, Key, Lists, Outcome, Step},
+    check::{Checker, Done, Key, Lists, Step, TransactionEnd},
     work::{Worker, key_of, list_of},
 };
 use crate::{
@@ -73,7 +73,7 @@ pub fn again(seed: u64) -> Report {
 }
 
 /// A database in use.
-struct Life {
+struct Session {
     db: Db,
     trees: Vec<Keyspace>,
     fs: MemoryFs,
@@ -106,7 +106,7 @@ fn live(seed: u64, report: &mut Report) -> Result<(), Trouble> {
             // An image without the keyspaces would only say that.
             db.sync()?;
         }
-        let life = Life {
+        let life = Session {
             db,
             trees,
             fs: fs.clone(),
@@ -145,8 +145,9 @@ fn count(all: &[Done], isolation: Isolation, report: &mut Report) {
         Isolation::Serializable => "serializable transactions committed",
         Isolation::Snapshot => "transactions under snapshot isolation committed",
     };
-    report.count(kind, all.iter().filter(|done| done.outcome != Outcome::Nothing).count() as u64);
-    report.count("refused or given up", all.iter().filter(|done| done.outcome == Outcome::Nothing).count() as u64);
+    report.count(kind, all.iter().filter(|done| done.outcome != TransactionEnd::Nothing).count() as u64);
+    report
+        .count("refused or given up", all.iter().filter(|done| done.outcome == TransactionEnd::Nothing).count() as u64);
     let scans = all.iter().flat_map(|done| &done.steps).filter(|step| matches!(step, Step::Scanned(..)));
     report.count("scans", scans.count() as u64);
 }
@@ -181,7 +182,7 @@ fn contents(tree: &Keyspace, at: usize) -> Result<Lists, Trouble> {
     Ok(lists)
 }
 
-impl Life {
+impl Session {
     /// Runs all threads. Takes an image of a power loss meanwhile if this life `crashes`.
     fn run(&self, first_id: u32, crashes: bool) -> Result<(Vec<Done>, Option<Image>), Trouble> {
         let image: Mutex<Option<Image>> = Mutex::default();

@@ -133,8 +133,8 @@ pub struct Options {
     /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
-    /// The most bytes that all open transactions together take for what they have read and not yet committed. The block
-    /// cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made smaller where `memory_limit` asks for it.
+    /// The most bytes that all open transactions together take for their writes and for what they have read. The block
+    /// cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made smaller where that asks for it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub transaction_bytes_max: Option<u64>,
     /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.

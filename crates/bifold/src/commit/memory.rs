@@ -10,7 +10,7 @@
 //! ├─ buffers      in which merges and GC move values: 16 MiB for each worker, at most a thirty-second; the fuller, the
 //! │               smaller
 //! └─ cache        the rest, or `cache_bytes`
-//!    └─ transactions   what open ones hold: at most a sixteenth, or `transaction_bytes_max`; the cache is smaller by that
+//!    └─ transactions   what open ones hold, taken from the cache: at most a sixteenth, or `transaction_bytes_max`
 //! ```
 //!
 //! `stats.memory.values` counts what placements hold: filters, buffers and open value files. Open files are counted

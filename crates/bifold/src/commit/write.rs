@@ -69,7 +69,7 @@ impl Engine {
         self.commit_if(ops, durability, &mut || Ok(true)).map(drop)
     }
 
-    /// Commits `ops` if `condition` holds, with no other commit in between. Returns the commit's last number, or `None` if
+    /// Commits `ops` if `condition` holds, with no other commit in between. Returns the commit's last number; `None` if
     /// the condition does not hold. Without `ops` the condition is not asked.
     ///
     /// # Errors

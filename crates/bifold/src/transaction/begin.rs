@@ -23,8 +23,8 @@ pub enum Isolation {
     /// the order of their commits. Everything that was read is checked.
     #[default]
     Serializable,
-    /// Only what is written, and what was read by [`Transaction::get_for_update`], must not have been changed by others.
-    /// Two transactions that each read what the other writes may both be committed (write skew).
+    /// Only what is written, and what was read by [`Transaction::get_for_update`], must have the same values as when
+    /// the transaction began. Two transactions that each read what the other writes may both be committed (write skew).
     Snapshot,
 }
 
@@ -47,7 +47,6 @@ impl Default for TransactionOptions {
 
 impl Db {
     /// Begins a serializable transaction: see [`Transaction`].
-    #[must_use]
     pub fn transaction(&self) -> Transaction {
         self.transaction_with(TransactionOptions::default())
     }
@@ -67,7 +66,6 @@ impl Db {
     /// # std::fs::remove_dir_all(dir).ok();
     /// # Ok::<(), bifold::Error>(())
     /// ```
-    #[must_use]
     pub fn transaction_with(&self, options: TransactionOptions) -> Transaction {
         Transaction::begin(self.handle(), options)
     }

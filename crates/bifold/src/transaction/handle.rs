@@ -14,7 +14,7 @@ use super::{
     memory::Charge,
     reads::ReadSet,
     scan::TransactionRange,
-    validate::Check,
+    validate::ReadCheck,
     writes::{Savepoint, Writes},
 };
 use crate::{
@@ -162,8 +162,8 @@ impl Transaction {
         self.range::<&[u8]>(keyspace, ..)
     }
 
-    /// The entries of `keyspace` whose keys lie in `range`, in key order, from either end. The commit depends on the part
-    /// of the range that the iterator has passed, and on all of it once the iterator has ended.
+    /// The entries of `keyspace` whose keys lie in `range`, in key order, from either end. The commit depends on the
+    /// part of the range that the iterator has passed, and on all of it once the iterator has ended.
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> TransactionRange<'_> {
         self.scan(keyspace, owned_bounds(&range))
     }
@@ -239,9 +239,9 @@ impl Transaction {
     /// Ends the transaction without writing anything, as dropping it does.
     pub fn rollback(self) {}
 
-    /// Commits all writes as one commit, with the durability of the transaction's options. Returns its number: snapshots
-    /// with this [`number`](crate::Snapshot::seqno) or a later one see it. Without writes that is the number of the
-    /// transaction's own snapshot.
+    /// Commits all writes as one commit, with the durability of the transaction's options. Returns its number: a
+    /// snapshot with this [`seqno`](crate::Snapshot::seqno) or a larger one sees it. Without writes that is the number
+    /// of the transaction's own snapshot.
     ///
     /// # Errors
     /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing is committed then.
@@ -265,7 +265,7 @@ impl Transaction {
         }
         let mut reads = reads.into_inner().unwrap_or_else(PoisonError::into_inner);
         reads.end_scans(&charge);
-        let mut check = Check::new(engine, &snapshot, &reads);
+        let mut check = ReadCheck::new(engine, &snapshot, &reads);
         if options.isolation == Isolation::Snapshot {
             check.add_writes(&writes);
         }

@@ -33,22 +33,22 @@ pub struct TransactionRange<'t> {
     stored: Range,
     own: Option<btree_map::Range<'t, Box<[u8]>, Written>>,
     deleted: Option<&'t Intervals>,
-    front: Ahead<'t>,
-    back: Ahead<'t>,
+    front: LookedAt<'t>,
+    back: LookedAt<'t>,
     /// The last keys that were yielded at the two ends.
     yielded: [Option<Box<[u8]>>; 2],
-    state: State,
+    state: Stage,
     noted: Option<Noted<'t>>,
 }
 
 /// What one end has looked at.
 #[derive(Default)]
-struct Ahead<'t> {
+struct LookedAt<'t> {
     stored: Option<Pair>,
     own: Option<(&'t [u8], &'t Written)>,
 }
 
-enum State {
+enum Stage {
     Walking,
     /// Ended, or failed after it had seen no more than was yielded.
     Ended,
@@ -85,15 +85,15 @@ impl<'t> TransactionRange<'t> {
             stored,
             own: None,
             deleted: own.map(|own| &own.deleted).filter(|deleted| !deleted.is_empty()),
-            front: Ahead::default(),
-            back: Ahead::default(),
+            front: LookedAt::default(),
+            back: LookedAt::default(),
             yielded: [None, None],
-            state: State::Walking,
+            state: Stage::Walking,
             noted: None,
         };
         match (noted, whole) {
-            (Err(error), _) => range.state = State::Refused(error),
-            (Ok(_), None) => range.state = State::Ended,
+            (Err(error), _) => range.state = Stage::Refused(error),
+            (Ok(_), None) => range.state = Stage::Ended,
             (Ok((number, reads, charge)), Some(whole)) => {
                 let upto = whole.1.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 range.own = own.map(|own| own.keys.range::<[u8], _>((Bound::Included(&*whole.0), upto)));
@@ -105,18 +105,18 @@ impl<'t> TransactionRange<'t> {
 
     fn step(&mut self, side: Side) -> Option<Result<Pair>> {
         match &self.state {
-            State::Walking => {}
-            State::Ended | State::Failed => return None,
-            State::Refused(_) => {
-                let State::Refused(error) = std::mem::replace(&mut self.state, State::Failed) else { return None };
+            Stage::Walking => {}
+            Stage::Ended | Stage::Failed => return None,
+            Stage::Refused(_) => {
+                let Stage::Refused(error) = std::mem::replace(&mut self.state, Stage::Failed) else { return None };
                 return Some(Err(error));
             }
         }
         let found = self.find(side);
         match &found {
             Ok(Some(pair)) => self.yielded[side as usize] = Some(pair.key().into()),
-            Ok(None) => self.state = State::Ended,
-            Err(_) => self.state = State::Failed,
+            Ok(None) => self.state = Stage::Ended,
+            Err(_) => self.state = Stage::Failed,
         }
         found.transpose()
     }
@@ -164,7 +164,7 @@ impl<'t> TransactionRange<'t> {
 
     /// What was seen of `whole`.
     fn seen(&self, whole: &Interval) -> Vec<Interval> {
-        if matches!(self.state, State::Ended) {
+        if matches!(self.state, Stage::Ended) {
             return vec![whole.clone()];
         }
         let after = |key: &[u8]| Box::from([key, &[0]].concat());

@@ -8,13 +8,13 @@
 //!
 //! **Step 1** looks for versions and range tombstones with numbers above the snapshot over what was read. If there is
 //! one, the answers are compared: that of the snapshot, which is open, with that of now. Only another answer is a
-//! conflict. So a value that GC has moved is none, nor is a key that was put and deleted again; and a conflict that
-//! compaction has dropped altogether was none. The order is: view of each keyspace, then the number `upto`, then once
-//! more whether each view still has its active memtable. So each commit up to `upto` is in the view, and each later one
-//! is in that memtable or in a newer one.
+//! conflict. So a value that GC has moved is none, nor is a key that was put and deleted again; and of what compaction
+//! has dropped altogether nothing was left. The order is: view of each keyspace, then the number `upto`, then once more
+//! whether each view still has its active memtable. So each commit up to `upto` is in the view, and each later one is
+//! in that memtable or in a newer one.
 //!
-//! **Step 2** holds the commit lock and asks only memtables: does one have anything above `upto` over what was read? Then
-//! the lock is let go and step 1 begins again, because comparing values may read files. The same happens if a memtable
+//! **Step 2** holds the commit lock and asks only memtables: has one anything above `upto` over what was read? Then the
+//! lock is let go and step 1 begins again, because comparing values may read files. The same happens if a memtable
 //! of the view was flushed meanwhile: what came after `upto` might be in a table. After a few rounds all is done under
 //! the lock.
 //!
@@ -46,7 +46,7 @@ use crate::{
 type KeyRange<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// What must be as it was at the snapshot.
-pub(super) struct Check<'a> {
+pub(super) struct ReadCheck<'a> {
     engine: &'a Arc<Engine>,
     snapshot: &'a Arc<SnapshotGuard>,
     relied: Vec<Relied<'a>>,
@@ -73,7 +73,7 @@ struct Relied<'a> {
     view: Arc<View>,
 }
 
-impl<'a> Check<'a> {
+impl<'a> ReadCheck<'a> {
     /// A check of everything that was read.
     pub fn new(engine: &'a Arc<Engine>, snapshot: &'a Arc<SnapshotGuard>, reads: &'a ReadSet) -> Self {
         let relied = reads.iter().map(|of| Relied {
@@ -184,7 +184,7 @@ impl<'a> Check<'a> {
     }
 }
 
-impl Condition for Check<'_> {
+impl Condition for ReadCheck<'_> {
     fn prepare(&mut self) -> Result<()> {
         if self.rounds == Rounds::Last {
             return Ok(());

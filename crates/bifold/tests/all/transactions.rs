@@ -94,7 +94,7 @@ fn write_skew_is_refused_across_keyspaces_and_allowed_by_snapshot_isolation() {
             first.commit().unwrap();
             match is_refused {
                 true => refused(second.commit(), "on call"),
-                false => drop(second.commit().unwrap()),
+                false => assert!(second.commit().is_ok()),
             }
         }
     });
@@ -273,6 +273,7 @@ fn memory_is_bounded_for_all_transactions_together() {
     let too_large = (0..).find_map(|n: u32| writer.put(ks, n.to_be_bytes(), [0; 1000]).err()).unwrap();
     assert!(matches!(too_large, Error::TransactionTooLarge { bytes, bytes_max } if bytes_max == most && bytes > most));
     assert!(writer.bytes() <= most && writer.bytes() > most * 9 / 10);
+    assert_eq!(db.stats().memory.transactions, writer.bytes());
     let reader = db.transaction();
     let is_refused = (0..3000u32).any(|n| reader.get(ks, n.to_be_bytes()).is_err());
     assert!(is_refused, "the other one has nearly all");
@@ -437,7 +438,7 @@ fn a_transaction_keeps_the_database_open_and_moves_between_threads() {
     let mut tx = db.transaction();
     tx.put(db.default_keyspace(), "a", "1").unwrap();
     drop(db);
-    thread::spawn(move || drop(tx.commit().unwrap())).join().unwrap();
+    thread::spawn(move || tx.commit().unwrap()).join().unwrap();
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();
     assert_eq!(db.get("a").unwrap().unwrap(), b"1"[..]);
     db.transaction().rollback();

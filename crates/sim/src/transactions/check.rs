@@ -3,11 +3,11 @@
 //! Each commit has a number, and each snapshot one. So the versions of each key are known, and which of them each
 //! transaction should have read. Three things are checked, in this order:
 //!
-//! 1. Each answer is what the transaction's snapshot has, with its own writes over it. Nothing of a transaction that was
-//!    refused is ever seen (G1a).
+//! 1. Each answer is what the transaction's snapshot has, with its own writes over it. Nothing of a transaction that
+//!    was refused is ever seen (G1a).
 //! 2. The dependency graph of Adya's thesis has no cycle. An edge leads from one transaction to another that must come
 //!    later: it overwrote a version (ww), read it (wr), or overwrote what the first one had read (rw). A cycle of ww is
-//!    G0, with wr it is G1c, with rw it is G2, where reads are those of ranges too, of keys that were not there included.
+//!    G0, with wr it is G1c, with rw it is G2. Reads are those of ranges too, of keys that were not there included.
 //! 3. The serial order is that of the commits: what a transaction that writes has read is the same at its commit. Under
 //!    snapshot isolation this is so for what it has written (no lost update).
 //!
@@ -49,7 +49,7 @@ pub enum Step {
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TransactionEnd {
     /// With this number.
     Committed(SeqNo),
     /// With a conflict, or it was rolled back.
@@ -64,7 +64,7 @@ pub struct Done {
     /// What it sees.
     pub snapshot: SeqNo,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: TransactionEnd,
     /// How it was isolated.
     pub isolation: Isolation,
     /// Its steps.
@@ -231,7 +231,7 @@ impl<'a> Checker<'a> {
 
     fn is_refused(&self, id: u32) -> bool {
         let is_old = || self.base.values().any(|list| list.contains(&id));
-        !self.all.iter().any(|done| done.id == id && done.outcome != Outcome::Nothing) && !is_old()
+        !self.all.iter().any(|done| done.id == id && done.outcome != TransactionEnd::Nothing) && !is_old()
     }
 
     /// The version that a committed transaction counts as having read.
@@ -267,7 +267,7 @@ impl<'a> Checker<'a> {
         for two in self.versions.values().flat_map(|versions| versions.windows(2)) {
             add(two[0].by, two[1].by, Edge::Overwritten);
         }
-        for (at, done) in self.all.iter().enumerate().filter(|(_, done)| done.outcome != Outcome::Nothing) {
+        for (at, done) in self.all.iter().enumerate().filter(|(_, done)| done.outcome != TransactionEnd::Nothing) {
             for (key, list) in &reads[at] {
                 let read = self.version_read(done, *key, list.as_ref());
                 let Some(versions) = self.versions.get(key) else { continue };
@@ -300,8 +300,8 @@ impl Done {
     pub fn wrote(&self, at: usize) -> Option<(SeqNo, usize)> {
         let writes = self.steps.iter().any(|step| matches!(step, Step::Wrote(..) | Step::Cleared(..)));
         match self.outcome {
-            Outcome::Committed(number) if writes => Some((number, at)),
-            Outcome::Committed(_) | Outcome::Nothing => None,
+            TransactionEnd::Committed(number) if writes => Some((number, at)),
+            TransactionEnd::Committed(_) | TransactionEnd::Nothing => None,
         }
     }
 
@@ -318,7 +318,7 @@ mod tests {
     const A: Key = (0, 0);
     const B: Key = (0, 1);
 
-    fn done(id: u32, snapshot: SeqNo, outcome: Outcome, steps: Vec<Step>) -> Done {
+    fn done(id: u32, snapshot: SeqNo, outcome: TransactionEnd, steps: Vec<Step>) -> Done {
         Done { id, snapshot, outcome, isolation: Isolation::Serializable, steps }
     }
 
@@ -335,26 +335,26 @@ mod tests {
 
     #[test]
     fn a_serial_history_is_right() {
-        let first = done(1, 0, Outcome::Committed(1), append(A, &[], 1).into());
-        let refused = done(2, 0, Outcome::Nothing, append(A, &[], 2).into());
-        let second = done(3, 1, Outcome::Committed(2), append(A, &[1], 3).into());
-        let reader = done(4, 1, Outcome::Committed(1), vec![Step::Scanned(A, B, Lists::from([(A, vec![1])]))]);
+        let first = done(1, 0, TransactionEnd::Committed(1), append(A, &[], 1).into());
+        let refused = done(2, 0, TransactionEnd::Nothing, append(A, &[], 2).into());
+        let second = done(3, 1, TransactionEnd::Committed(2), append(A, &[1], 3).into());
+        let reader = done(4, 1, TransactionEnd::Committed(1), vec![Step::Scanned(A, B, Lists::from([(A, vec![1])]))]);
         assert_eq!(verdict(&[first, refused, second, reader]), "right");
     }
 
     #[test]
     fn lost_updates_write_skew_and_phantoms_are_cycles() {
-        let first = done(1, 0, Outcome::Committed(1), append(A, &[], 1).into());
-        let second = done(2, 0, Outcome::Committed(2), append(A, &[], 2).into());
+        let first = done(1, 0, TransactionEnd::Committed(1), append(A, &[], 1).into());
+        let second = done(2, 0, TransactionEnd::Committed(2), append(A, &[], 2).into());
         assert!(verdict(&[first, second]).starts_with("G2"));
         let skew = |id, number, read: Key, write| {
             let steps = vec![Step::Read(read, None), Step::Wrote(write, Some(vec![id]))];
-            done(id, 0, Outcome::Committed(number), steps)
+            done(id, 0, TransactionEnd::Committed(number), steps)
         };
         assert!(verdict(&[skew(1, 1, A, B), skew(2, 2, B, A)]).starts_with("G2"));
         let phantom = |id, number, write| {
             let steps = vec![Step::Scanned(A, B, Lists::new()), Step::Wrote(write, Some(vec![id]))];
-            done(id, 0, Outcome::Committed(number), steps)
+            done(id, 0, TransactionEnd::Committed(number), steps)
         };
         assert!(verdict(&[phantom(1, 1, A), phantom(2, 2, B)]).starts_with("G2"));
         let mut weak = [skew(1, 1, A, B), skew(2, 2, B, A)];
@@ -364,19 +364,19 @@ mod tests {
 
     #[test]
     fn dirty_and_old_reads_are_wrong() {
-        let refused = done(1, 0, Outcome::Nothing, append(A, &[], 1).into());
-        let reader = done(2, 5, Outcome::Committed(5), vec![Step::Read(A, Some(vec![1]))]);
+        let refused = done(1, 0, TransactionEnd::Nothing, append(A, &[], 1).into());
+        let reader = done(2, 5, TransactionEnd::Committed(5), vec![Step::Read(A, Some(vec![1]))]);
         assert!(verdict(&[refused, reader]).starts_with("G1a"));
-        let writer = done(1, 0, Outcome::Committed(1), append(A, &[], 1).into());
-        let reader = done(2, 5, Outcome::Committed(5), vec![Step::Read(A, None)]);
+        let writer = done(1, 0, TransactionEnd::Committed(1), append(A, &[], 1).into());
+        let reader = done(2, 5, TransactionEnd::Committed(5), vec![Step::Read(A, None)]);
         assert!(verdict(&[writer, reader]).contains("read None"));
     }
 
     #[test]
     fn what_was_put_and_deleted_again_was_never_there_for_others() {
-        let put = done(1, 0, Outcome::Committed(1), append(A, &[], 1).into());
-        let delete = done(2, 1, Outcome::Committed(2), vec![Step::Cleared(A, A)]);
+        let put = done(1, 0, TransactionEnd::Committed(1), append(A, &[], 1).into());
+        let delete = done(2, 1, TransactionEnd::Committed(2), vec![Step::Cleared(A, A)]);
         let steps = vec![Step::Read(A, None), Step::Wrote(B, Some(vec![3]))];
-        assert_eq!(verdict(&[put, delete, done(3, 0, Outcome::Committed(3), steps)]), "right");
+        assert_eq!(verdict(&[put, delete, done(3, 0, TransactionEnd::Committed(3), steps)]), "right");
     }
 }

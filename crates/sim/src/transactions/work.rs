@@ -5,8 +5,8 @@ use std::{sync::atomic::Ordering, thread};
 use bifold::{Durability, Error, Transaction, TransactionOptions};
 
 use super::{
-    EACH, KEYS, Life,
-    check::{Done, Key, List, Lists, Outcome, Step},
+    EACH, KEYS, Session,
+    check::{Done, Key, List, Lists, Step, TransactionEnd},
 };
 use crate::{model::NAMES, random::Random, read::Trouble};
 
@@ -15,7 +15,7 @@ const PADDING_MAX: u64 = 150;
 
 /// One thread.
 pub(super) struct Worker<'a> {
-    life: &'a Life,
+    life: &'a Session,
     random: Random,
     first_id: u32,
 }
@@ -48,7 +48,7 @@ fn value_of(list: &[u32], padding: usize) -> Vec<u8> {
 }
 
 impl<'a> Worker<'a> {
-    pub(super) fn new(life: &'a Life, number: u64, first_id: u32) -> Self {
+    pub(super) fn new(life: &'a Session, number: u64, first_id: u32) -> Self {
         Self { life, random: Random::new(life.seed ^ number << 32, "worker"), first_id }
     }
 
@@ -67,7 +67,8 @@ impl<'a> Worker<'a> {
         let isolation = self.life.isolation;
         let options = TransactionOptions { isolation, ..TransactionOptions::default() };
         let mut tx = self.life.db.transaction_with(options);
-        let mut done = Done { id, snapshot: tx.snapshot(), outcome: Outcome::Nothing, isolation, steps: Vec::new() };
+        let mut done =
+            Done { id, snapshot: tx.snapshot(), outcome: TransactionEnd::Nothing, isolation, steps: Vec::new() };
         for _ in 0..self.random.within(1, 4) {
             self.step(&mut tx, &mut done)?;
             if self.random.chance(40) {
@@ -81,7 +82,7 @@ impl<'a> Worker<'a> {
         let durability = self.random.pick(&[Durability::Memory, Durability::Buffered, Durability::Sync]);
         match tx.commit_with(durability) {
             Ok(number) => {
-                done.outcome = Outcome::Committed(number);
+                done.outcome = TransactionEnd::Committed(number);
                 // Without writes there is nothing to sync.
                 if durability == Durability::Sync && done.wrote(0).is_some() {
                     self.life.durable.fetch_max(number, Ordering::AcqRel);
