@@ -27,14 +27,15 @@ pub enum PlacementKind {
     #[serde(rename = "diffkv")]
     DiffKv,
     /// Inline in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and
-    /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
+    /// `partition_bytes`: [`KeyspaceOptions::unikv`](super::KeyspaceOptions::unikv) has both.
     #[serde(rename = "unikv")]
     UniKv,
     /// In files by update frequency. GC moves them to files by age, neither asks the index about most of them nor
     /// writes to it.
     #[serde(rename = "streams")]
     Streams,
-    /// Where a placement of this name in [`Options::placements`] puts them. In TOML `placement = { own = "name" }`.
+    /// Where a placement of this name in [`Options::placements`](super::Options::placements) puts them. In TOML
+    /// `placement = { own = "name" }`.
     Own(PlacementName),
 }
 
@@ -43,10 +44,11 @@ impl PlacementKind {
     pub const ALL: [Self; 7] =
         [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
 
-    /// A placement that somebody else wrote: [`Options::placements`] must have it whenever the database is opened.
+    /// A placement that somebody else wrote: [`Options::placements`](super::Options::placements) must have it whenever
+    /// the database is opened.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when this is no name for one ([`PlacementName`]).
+    /// [`InvalidArgument`](bifold_contract::Error::InvalidArgument) when this is no name for one ([`PlacementName`]).
     pub fn own(name: &str) -> Result<Self> {
         PlacementName::new(name).map(Self::Own)
     }
