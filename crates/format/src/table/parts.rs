@@ -14,17 +14,26 @@ use bifold_contract::Corruption;
 
 use super::index::{Index, IndexBuilder};
 
-/// An index that would be longer than this is stored in parts.
-pub const WHOLE_BYTES_MAX: usize = 16 << 10;
+/// A part ends when it has so many blocks, or
+const PART_BLOCKS: usize = 64;
 
-/// A part ends when it has so many bytes.
-pub const PART_BYTES: usize = 4 << 10;
+/// about so many bytes.
+const PART_BYTES: usize = 4 << 10;
 
 /// Bytes of the number at the end of the section.
 pub const TRAILER_BYTES: usize = 4;
 
+/// More than a writer puts into an index.
+const BYTES_MAX: usize = u32::MAX as usize / 2 + (1 << 20);
+
 /// Bytes before the index in a part.
 const FIRST_BYTES: usize = 8;
+
+/// Whether an index is stored in parts: it would be more than one.
+#[must_use]
+pub fn are_due(whole: &IndexBuilder) -> bool {
+    whole.blocks() > PART_BLOCKS || whole.blocks() > 1 && whole.bytes_max() > 2 * PART_BYTES
+}
 
 /// Divides the blocks of `whole` into parts. For each, `append` gets its content and appends it to the section; it
 /// returns where the part ends there. Returns the content of the top.
@@ -36,7 +45,8 @@ pub fn split(whole: &IndexBuilder, mut append: impl FnMut(&[u8]) -> u64) -> Vec<
     let mut first = 0u64;
     for (at, (fence, end)) in whole.entries().enumerate() {
         part.add(fence, end);
-        if part.bytes_max() < PART_BYTES && at + 1 < whole.blocks() {
+        let is_full = part.blocks() == PART_BLOCKS || part.bytes_max() >= PART_BYTES;
+        if !is_full && at + 1 < whole.blocks() {
             continue;
         }
         content.clear();
@@ -68,17 +78,18 @@ pub fn parse(content: &[u8]) -> Result<Index<'_>, Corruption> {
 /// # Errors
 /// If a part is damaged, or does not begin where the one before ends.
 pub fn whole<C: AsRef<[u8]>>(parts: impl IntoIterator<Item = C>) -> Result<Vec<u8>, Corruption> {
-    let (mut builder, mut end) = (IndexBuilder::default(), 0);
+    let (mut builder, mut end, mut last) = (IndexBuilder::default(), 0, Vec::new());
     for content in parts {
         let part = parse(content.as_ref())?;
         for block in 0..part.blocks() {
             let (fence, place) = (part.fence(block), part.place(block));
-            let (Some(fence), Some(place)) = (fence, place.filter(|place| place.start == end)) else {
-                let found = format!("block {block} of a part: {place:?}");
-                return Err(Corruption::new(0, "table index", format!("a block that begins at {end}"), found));
+            let follows = |fence: &Vec<u8>| *fence >= last && builder.bytes_max() + fence.len() < BYTES_MAX;
+            let (Some(fence), Some(place)) = (fence.filter(follows), place.filter(|place| place.start == end)) else {
+                let expected = format!("a fence that follows the one before, of a block that begins at {end}");
+                return Err(Corruption::new(0, "table index", expected, format!("block {block} of a part: {place:?}")));
             };
             builder.add(&fence, place.end);
-            end = place.end;
+            (end, last) = (place.end, fence);
         }
     }
     let mut out = Vec::new();

@@ -13,7 +13,7 @@ use bifold_format::{
     table::{
         Footer, IndexForm,
         index::{IndexBuilder, separator},
-        parts::{self, WHOLE_BYTES_MAX},
+        parts,
         properties::Properties,
         tombstones,
     },
@@ -225,8 +225,7 @@ impl TableWriter {
         });
         let tombstones = !self.tombstones.is_empty();
         let tombstones_bytes = self.section(tombstones, |table, out| tombstones::encode(&table.tombstones, out));
-        let is_long = self.index.bytes_max() > WHOLE_BYTES_MAX;
-        let (index_form, index_bytes) = if is_long {
+        let (index_form, index_bytes) = if parts::are_due(&self.index) {
             (IndexForm::Parts, self.index_in_parts())
         } else {
             (IndexForm::Whole, self.section(self.index.blocks() > 0, |table, out| table.index.finish(out)))
