@@ -103,7 +103,7 @@ const FIXTURES: [Fixture; 8] = [
     Fixture {
         name: "v2",
         versions: [2, 1, 1, 1],
-        fingerprint: 0,
+        fingerprint: 0x729f_bf4d_e41f_5613,
         files_min: [(".tbl", 3), (".log", 1), (".val", 3)],
         keyspaces: keyspaces_with_long_indexes,
         history: unikv::history,
