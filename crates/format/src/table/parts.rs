@@ -3,8 +3,8 @@
 //! ```text
 //! index section   sealed part │ sealed part │ … │ sealed top │ bytes of the sealed top u32
 //! part            where its first block begins u64 │ index of its blocks
-//! top             index of the parts: the fence of a part is that of its last block, its end the end of the part in the
-//!                 section
+//! top             index of the parts: the fence of a part is that of its last block, its end is where the part ends
+//!                 in the section
 //! ```
 //!
 //! Parts and top have the form of an [`Index`]. Together the parts have the blocks of one index, in its order, so a

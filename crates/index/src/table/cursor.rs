@@ -39,7 +39,7 @@ pub struct TableCursor {
     table: Arc<Table>,
     mode: ReadMode,
     /// The index, once it is needed.
-    index: Held,
+    index: HeldIndex,
     /// The number of the block in `block`, in the index or its current part, and its place in the file.
     at: Option<(usize, Place)>,
     block: BlockCursor,
@@ -49,7 +49,7 @@ pub struct TableCursor {
 
 /// What a cursor has of the index of its table.
 #[derive(Debug)]
-enum Held {
+enum HeldIndex {
     /// Nothing yet.
     Nothing,
     /// That there are no entries.
@@ -62,7 +62,7 @@ enum Held {
 
 /// Where a cursor is to be placed.
 #[derive(Clone, Copy, Debug)]
-enum Target<'a> {
+enum Goal<'a> {
     First,
     Last,
     /// In the first block that may have the key; nowhere if there is none.
@@ -71,7 +71,7 @@ enum Target<'a> {
     KeyOrLast(&'a [u8]),
 }
 
-impl Target<'_> {
+impl Goal<'_> {
     fn choose(self, index: &Index<'_>) -> Option<usize> {
         let last = index.blocks().checked_sub(1)?;
         match self {
@@ -102,7 +102,7 @@ impl TableCursor {
             ReadMode::Compaction => (COMPACTION_BYTES, IoSource::Compaction),
         };
         let ahead = ReadAhead::new(first, max, source);
-        Self { table, mode, index: Held::Nothing, at: None, block: BlockCursor::default(), ahead, failed: None }
+        Self { table, mode, index: HeldIndex::Nothing, at: None, block: BlockCursor::default(), ahead, failed: None }
     }
 
     /// Announces that about `bytes` will be read from `key` on, before it is placed there.
@@ -110,9 +110,9 @@ impl TableCursor {
     /// # Errors
     /// I/O errors and corruption, of the index.
     pub fn expect(&mut self, key: &[u8], bytes: u64) -> Result<()> {
-        let Some(content) = self.piece(Target::Key(key))? else { return Ok(()) };
+        let Some(content) = self.piece(Goal::Key(key))? else { return Ok(()) };
         let index = self.parse(&content)?;
-        let Some(first) = Target::Key(key).choose(&index) else { return Ok(()) };
+        let Some(first) = Goal::Key(key).choose(&index) else { return Ok(()) };
         let mut place = self.table.file.place(&index, first)?;
         let mut next = first + 1;
         // On average half of the first block comes before the key.
@@ -130,9 +130,9 @@ impl TableCursor {
     /// # Errors
     /// I/O errors and corruption, of the index.
     pub fn is_cold(&mut self, key: &[u8]) -> Result<Option<bool>> {
-        let Some(content) = self.piece(Target::Key(key))? else { return Ok(None) };
+        let Some(content) = self.piece(Goal::Key(key))? else { return Ok(None) };
         let index = self.parse(&content)?;
-        let Some(at) = Target::Key(key).choose(&index) else { return Ok(None) };
+        let Some(at) = Goal::Key(key).choose(&index) else { return Ok(None) };
         let place = self.table.file.place(&index, at)?;
         let is_cached = self.table.cached_block(place).is_some();
         Ok(Some(!is_cached && !self.table.file.reader.is_in_memory(place.start, place.len())))
@@ -140,7 +140,7 @@ impl TableCursor {
 
     /// Jumps to the block of `target` and places the cursor with `enter`. Continues block by block in `direction` until
     /// there is a current entry.
-    fn place(&mut self, target: Target<'_>, enter: &Enter<'_>, direction: Direction) -> Result<()> {
+    fn place(&mut self, target: Goal<'_>, enter: &Enter<'_>, direction: Direction) -> Result<()> {
         self.guarded(|cursor| {
             let Some(content) = cursor.piece(target)? else {
                 cursor.clear();
@@ -188,7 +188,7 @@ impl TableCursor {
             let Some(neighbour) = self.neighbour(direction)? else { break };
             content = neighbour;
             let index = self.parse(&content)?;
-            let target = if direction == Direction::Forward { Target::First } else { Target::Last };
+            let target = if direction == Direction::Forward { Goal::First } else { Goal::Last };
             if let Some(at) = target.choose(&index) {
                 self.enter(&index, at, Step::On(direction), enter)?;
             }
@@ -244,17 +244,17 @@ impl TableCursor {
     }
 
     /// The index, or the part of it that has `target`; `None` if there is none.
-    fn piece(&mut self, target: Target<'_>) -> Result<Option<Value>> {
-        if matches!(self.index, Held::Nothing) {
+    fn piece(&mut self, target: Goal<'_>) -> Result<Option<Value>> {
+        if matches!(self.index, HeldIndex::Nothing) {
             self.index = match self.table.is_read_in_parts() {
-                true => Held::Parts(self.table.top_to_hold()?, None),
-                false => self.table.index_to_hold()?.map_or(Held::NoEntries, Held::Whole),
+                true => HeldIndex::Parts(self.table.top_to_hold()?, None),
+                false => self.table.index_to_hold()?.map_or(HeldIndex::NoEntries, HeldIndex::Whole),
             };
         }
         match &self.index {
-            Held::Nothing | Held::NoEntries => Ok(None),
-            Held::Whole(index) => Ok(Some(index.clone())),
-            Held::Parts(top, _) => {
+            HeldIndex::Nothing | HeldIndex::NoEntries => Ok(None),
+            HeldIndex::Whole(index) => Ok(Some(index.clone())),
+            HeldIndex::Parts(top, _) => {
                 let top = top.clone();
                 let parts = self.table.parse_top(&top)?;
                 target.choose(&parts).map(|part| self.turn_to(&parts, part)).transpose()
@@ -265,15 +265,15 @@ impl TableCursor {
     /// The index, or its current part.
     fn current_piece(&self) -> Option<Value> {
         match &self.index {
-            Held::Whole(index) => Some(index.clone()),
-            Held::Parts(_, part) => part.as_ref().map(|(_, content)| content.clone()),
-            Held::Nothing | Held::NoEntries => None,
+            HeldIndex::Whole(index) => Some(index.clone()),
+            HeldIndex::Parts(_, part) => part.as_ref().map(|(_, content)| content.clone()),
+            HeldIndex::Nothing | HeldIndex::NoEntries => None,
         }
     }
 
     /// Makes `part` the current part.
     fn turn_to(&mut self, parts: &Index<'_>, part: usize) -> Result<Value> {
-        if let Held::Parts(_, Some((current, content))) = &self.index
+        if let HeldIndex::Parts(_, Some((current, content))) = &self.index
             && *current == part
         {
             return Ok(content.clone());
@@ -281,7 +281,7 @@ impl TableCursor {
         // The number of the current block is that in another part.
         self.clear();
         let content = self.table.part(parts, part)?;
-        if let Held::Parts(_, current) = &mut self.index {
+        if let HeldIndex::Parts(_, current) = &mut self.index {
             *current = Some((part, content.clone()));
         }
         Ok(content)
@@ -289,7 +289,7 @@ impl TableCursor {
 
     /// Makes the part before or after the current one the current one; `None` if there is none.
     fn neighbour(&mut self, direction: Direction) -> Result<Option<Value>> {
-        let Held::Parts(top, Some((part, _))) = &self.index else { return Ok(None) };
+        let HeldIndex::Parts(top, Some((part, _))) = &self.index else { return Ok(None) };
         let (top, part) = (top.clone(), *part);
         let parts = self.table.parse_top(&top)?;
         let next = match direction {
@@ -301,7 +301,7 @@ impl TableCursor {
 
     fn parse<'a>(&self, content: &'a [u8]) -> Result<Index<'a>> {
         match self.index {
-            Held::Parts(..) => self.table.parse_part(content),
+            HeldIndex::Parts(..) => self.table.parse_part(content),
             _ => self.table.parse(content),
         }
     }
@@ -338,21 +338,21 @@ impl Cursor for TableCursor {
     }
 
     fn first(&mut self) -> Result<()> {
-        self.place(Target::First, &BlockCursor::first, Direction::Forward)
+        self.place(Goal::First, &BlockCursor::first, Direction::Forward)
     }
 
     fn last(&mut self) -> Result<()> {
-        self.place(Target::Last, &BlockCursor::last, Direction::Backward)
+        self.place(Goal::Last, &BlockCursor::last, Direction::Backward)
     }
 
     fn seek(&mut self, key: &[u8], seqno: SeqNo) -> Result<()> {
-        self.place(Target::Key(key), &|block| block.seek(key, seqno), Direction::Forward)
+        self.place(Goal::Key(key), &|block| block.seek(key, seqno), Direction::Forward)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         // The first block that may hold the key may start with it. Then the sought entry is the last of the block
         // before.
-        self.place(Target::KeyOrLast(key), &|block| block.seek_before(key), Direction::Backward)
+        self.place(Goal::KeyOrLast(key), &|block| block.seek_before(key), Direction::Backward)
     }
 
     #[inline]

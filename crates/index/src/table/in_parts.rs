@@ -1,5 +1,5 @@
-//! Tables whose index is in parts, where memory has no room for all of it: a reader gets the top, which is held if there
-//! is room for that, and one part. Both go through the block cache as data blocks do.
+//! Tables whose index is in parts, where memory has no room for all of it: a reader gets the top, which is held if
+//! there is room for that, and one part. Both go through the block cache as data blocks do.
 
 use bifold_contract::{IoSource, Result, SeqNo, Value};
 use bifold_format::table::{Place, index::Index, parts};

@@ -104,11 +104,14 @@ proptest! {
 
     #[test]
     fn an_index_in_parts_is_read_as_a_whole_one_is(
-        keys in 65usize..400, budget in 0u64..3, mode in mode(), walks in prop::collection::vec((0usize..400, 0u64..90), 8),
+        keys in 65usize..400, budget in 0u64..3, mode in mode(),
+        walks in prop::collection::vec((0usize..400, 0u64..90), 8),
     ) {
         // Blocks of one entry each, so that there are several parts; some keys have versions on both sides of an edge.
         let key = |at: usize| format!("key{:04}", at / 3).into_bytes();
-        let entry = |at: usize| OwnedEntry { key: key(at), seqno: 9 - at as u64 % 3, kind: Kind::Inline, payload: vec![7] };
+        let entry = |at: usize| {
+            OwnedEntry { key: key(at), seqno: 9 - at as u64 % 3, kind: Kind::Inline, payload: vec![7] }
+        };
         let entries: Vec<OwnedEntry> = (0..keys).map(entry).collect();
         let disk = Disk::new();
         // Room for nothing, for the index of the parts and the filter, or for everything.
