@@ -1,9 +1,11 @@
 //! The state of one open database, which its handles and its workers share.
 
+mod parts;
+
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -13,18 +15,15 @@ use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
+use self::parts::Shared;
 use crate::{
     api::{
-        options::{Options, Workers},
+        options::{KeyspaceOptions, Options, Workers},
         stats::counters::Counters,
     },
     background::{space::Space, work::Work},
-    commit::{
-        memory::MemoryPlan,
-        pace::{Pace, PacedBy},
-        room::Room,
-        wal::Wal,
-    },
+    commit::{memory::MemoryPlan, pace::Pace, room::Room, wal::Wal},
+    read::get::Reader,
     state::{
         health::Health,
         install::State,
@@ -57,7 +56,7 @@ pub(crate) struct Engine {
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// Its state, and every change of that.
-    pub state: State,
+    pub state: Arc<State>,
     /// Notifies threads that wait for a change of any of these.
     pub signal: Arc<Signal>,
     /// The running background work.
@@ -78,8 +77,10 @@ pub(crate) struct Engine {
     pub numbers: Numbers,
     /// Its trees.
     pub trees: Arc<Trees>,
+    /// Point reads and iterators.
+    pub reader: Arc<Reader>,
     /// Its drop lets other processes open the database.
-    _lock: Box<dyn FileLock>,
+    _lock: Arc<dyn FileLock>,
 }
 
 /// What recovery found, from which an engine is made.
@@ -104,63 +105,33 @@ pub(crate) struct Recovered {
 
 impl Engine {
     /// An engine over what recovery found.
-    pub fn new(found: Recovered) -> Arc<Self> {
-        let signal = Arc::<Signal>::default();
-        let work = Arc::new(Work::new(Arc::clone(&signal)));
-        let trees = Arc::new(Trees::new(found.trees));
-        let (snapshots, counters) = (Snapshots::of(&work), Arc::<Counters>::default());
-        let space = Arc::new(Space::new(&snapshots, &work));
-        let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
-        let background_rate = found.options.background_bytes_per_second;
-        let pace = Arc::new(Pace::new(found.plan.memtable, background_rate, &found.env.clock, &paced_by));
-        let room = Arc::new(Room::new(
-            (&found.dir, &found.env.clock),
-            (&trees, &signal),
-            found.options.free_bytes_min,
-            (found.reserve_bytes, found.manifest.snapshot_bytes()),
-        ));
-        let health = Arc::new(Health::new(Arc::clone(&signal)));
-        let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
-        let state = State {
-            dir: found.dir.clone(),
-            access: found.options.access,
-            placements: found.options.placements.clone(),
-            manifest: Mutex::new(found.manifest),
-            replaying: Mutex::new(found.replaying),
-            trees: Arc::clone(&trees),
-            numbers: found.numbers.clone(),
-            visible: Arc::clone(&visible),
-            wal: Arc::clone(&wal),
-            health: Arc::clone(&health),
-            room: Arc::clone(&room),
-            pace: Arc::clone(&pace),
-            work: Arc::clone(&work),
-            tables: Arc::clone(&found.tables),
-            value_memory: found.value_memory,
-            unsynced: found.unsynced,
-        };
+    pub fn new(mut found: Recovered) -> Arc<Self> {
+        let damaged = std::mem::take(&mut found.damaged);
+        let shared = Shared::new(found);
+        let reader = Arc::new(shared.reader());
         Arc::new(Self {
-            env: found.env,
-            dir: found.dir,
-            options: found.options,
-            plan: found.plan,
-            tables: found.tables,
-            wal,
+            env: shared.env,
+            dir: shared.dir,
+            options: shared.options,
+            plan: shared.plan,
+            tables: shared.tables,
+            wal: shared.wal,
             group_sync: GroupSync::default(),
-            visible,
-            snapshots,
-            state,
-            signal,
-            work,
-            space,
-            pace,
-            room,
-            health,
-            counters,
-            damaged: found.damaged,
-            numbers: found.numbers,
-            trees,
-            _lock: found.lock,
+            visible: shared.visible,
+            snapshots: shared.snapshots,
+            state: shared.state,
+            signal: shared.signal,
+            work: shared.work,
+            space: shared.space,
+            pace: shared.pace,
+            room: shared.room,
+            health: shared.health,
+            counters: shared.counters,
+            damaged,
+            numbers: shared.numbers,
+            trees: shared.trees,
+            reader,
+            _lock: shared.lock,
         })
     }
 
@@ -174,17 +145,6 @@ impl Engine {
         self.health.guard(what, work)
     }
 
-    /// Whether `tree` can be read.
-    ///
-    /// # Errors
-    /// [`Error::Closed`].
-    pub fn readable(&self, tree: &Tree) -> Result<()> {
-        if tree.is_dropped() {
-            return Err(Error::Closed { what: format!("keyspace `{}`", tree.name) });
-        }
-        self.health.open()
-    }
-
     /// The last sequence number that reads may see.
     pub fn visible(&self) -> SeqNo {
         self.visible.load(Ordering::Acquire)
@@ -195,9 +155,31 @@ impl Engine {
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
     pub fn sync(&self) -> Result<()> {
-        self.state.writable()?;
+        self.health.takes_writes()?;
         let last = self.wal.hold().next_seqno() - 1;
         self.sync_upto(last)
+    }
+
+    /// Changes the options of a keyspace, and does what is due then if callers do that.
+    ///
+    /// # Errors
+    /// Those of [`State::set_options`].
+    pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
+        self.guard("changing options", || match self.state.set_options(tree, options)? {
+            true => self.run_due_work(),
+            false => Ok(()),
+        })
+    }
+
+    /// Gives an existing keyspace the options that it was opened with, and does what is due then.
+    ///
+    /// # Errors
+    /// Those of [`State::open_with_options`].
+    pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
+        self.guard("changing options", || match self.state.open_with_options(tree, options)? {
+            true => self.run_due_work(),
+            false => Ok(()),
+        })
     }
 
     /// Whether background work runs in the calling thread.
@@ -210,7 +192,7 @@ impl Engine {
     /// # Errors
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
-        let synced = match self.state.writable() {
+        let synced = match self.health.takes_writes() {
             Ok(()) => self.sync().and_then(|()| self.state.record_value_lengths()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),

@@ -130,7 +130,7 @@ impl Db {
             None => engine.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
         };
         // Another thread may have created it in the meantime, with its own options.
-        engine.guard("changing options", || engine.open_with_options(&tree, &options))?;
+        engine.open_with_options(&tree, &options)?;
         Ok(Keyspace::new(Arc::clone(&self.handle), tree))
     }
 
@@ -245,7 +245,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; corruption.
     pub fn collect_garbage(&self) -> Result<()> {
-        self.engine().state.writable()?;
+        self.engine().health.takes_writes()?;
         let trees = self.engine().trees.all().to_vec();
         self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
     }
@@ -439,7 +439,7 @@ impl Snapshot {
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
     /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
@@ -447,7 +447,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
     /// The values that several keys had, in the order of `keys`.
@@ -459,7 +459,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.multi_get(keyspace.tree(), keys, self.seqno())
+        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.seqno())
     }
 
     /// All entries of `keyspace`, in key order.
@@ -471,13 +471,13 @@ impl Snapshot {
     /// The entries of `keyspace` whose keys lie in `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.handle.engine.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
+        self.handle.engine.reader.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
     }
 
     /// The entries of `keyspace` whose keys begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.handle.engine.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
+        self.handle.engine.reader.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
     }
 }
 

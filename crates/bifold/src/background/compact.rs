@@ -179,7 +179,7 @@ impl Engine {
     pub fn flush(&self, trees: &[Arc<Tree>]) -> Result<()> {
         {
             let mut wal = self.wal.hold();
-            self.state.writable()?;
+            self.health.takes_writes()?;
             let filled: Vec<_> =
                 trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
             if !filled.is_empty() {

@@ -65,13 +65,13 @@ struct Verbs<'a> {
 impl IndexView for Verbs<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
-        let current = self.engine.current_pointer(self.tree, key);
+        let current = self.engine.reader.current_pointer(self.tree, key);
         note_unreadable(self.tree, current)
     }
 
     fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
         self.lookups.set(self.lookups.get() + 1);
-        note_unreadable(self.tree, self.engine.newest_above(self.tree, key))
+        note_unreadable(self.tree, self.engine.reader.newest_above(self.tree, key))
     }
 }
 
@@ -150,7 +150,7 @@ impl Held<'_> {
     /// Commits the moves whose old address is still the newest of its key.
     fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
         let (engine, tree) = (self.engine, self.tree);
-        let is_current = |moved: &Moved| Ok(engine.current_pointer(tree, &moved.key)? == Some(moved.from));
+        let is_current = |moved: &Moved| Ok(engine.reader.current_pointer(tree, &moved.key)? == Some(moved.from));
         let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
         engine.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
         let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
@@ -304,7 +304,7 @@ impl Engine {
     ) -> Result<Option<SeqNo>> {
         self.pace_moves(tree)?;
         let mut held = Held { engine: self, tree, wal: self.wal.hold() };
-        self.state.writable()?;
+        self.health.takes_writes()?;
         if tree.is_dropped() {
             return Ok(None);
         }

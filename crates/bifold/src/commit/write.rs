@@ -56,7 +56,7 @@ impl Engine {
         durability: Durability,
         condition: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
-        self.state.writable()?;
+        self.health.takes_writes()?;
         if ops.is_empty() {
             return Ok(true);
         }
@@ -73,7 +73,7 @@ impl Engine {
         let (last, has_many_logs) = {
             let (mut wal, has_waited) = self.wal.hold_and_tell();
             laps.end_if(Step::Lock, has_waited);
-            self.state.writable()?;
+            self.health.takes_writes()?;
             if !condition()? {
                 return Ok(false);
             }

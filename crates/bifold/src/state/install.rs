@@ -74,18 +74,6 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Whether writes are taken.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Closed`], [`Error::Poisoned`].
-    pub fn writable(&self) -> Result<()> {
-        if self.access == Access::ReadOnly {
-            self.health.open()?;
-            return Err(Error::ReadOnly);
-        }
-        self.health.writable()
-    }
-
     /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
     /// waiting threads.
     pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
@@ -327,7 +315,7 @@ impl State {
     /// # Errors
     /// I/O errors and unusable options.
     pub fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<Tree>> {
-        self.writable()?;
+        self.health.takes_writes()?;
         options.check()?;
         let mut manifest = self.manifest.hold();
         if let Some(existing) = self.trees.named(name) {
@@ -362,7 +350,7 @@ impl State {
     /// # Errors
     /// I/O errors.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
-        self.writable()?;
+        self.health.takes_writes()?;
         let mut manifest = self.manifest.hold();
         // The commit lock keeps commits that have passed their check from writing to a dropped tree. Lock order
         // everywhere: manifest, then commit lock.

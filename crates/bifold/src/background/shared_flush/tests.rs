@@ -35,7 +35,7 @@ impl Bed {
 
     /// The values of all keys.
     fn values(&self) -> Vec<u8> {
-        let get = |n: u32| self.engine.get(&self.tree, &n.to_be_bytes(), None).unwrap().unwrap()[0];
+        let get = |n: u32| self.engine.reader.get(&self.tree, &n.to_be_bytes(), None).unwrap().unwrap()[0];
         (0..KEYS).map(get).collect()
     }
 
