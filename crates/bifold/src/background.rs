@@ -14,4 +14,5 @@ pub(crate) mod schedule;
 pub(crate) mod shared_flush;
 pub(crate) mod space;
 pub(crate) mod split;
+pub(crate) mod waits;
 pub(crate) mod work;

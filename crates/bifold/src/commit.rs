@@ -6,5 +6,6 @@ pub(crate) mod overwrites;
 pub(crate) mod pace;
 pub(crate) mod room;
 pub(crate) mod slow;
+pub(crate) mod syncs;
 pub(crate) mod wal;
 pub(crate) mod write;

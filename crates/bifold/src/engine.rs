@@ -4,10 +4,7 @@ mod parts;
 
 use std::{
     fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Weak, atomic::AtomicU64},
 };
 
 use bifold_contract::{Error, LogFloor, Result, SeqNo};
@@ -18,11 +15,11 @@ use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 use self::parts::Shared;
 use crate::{
     api::{
-        options::{KeyspaceOptions, Options, Workers},
+        options::{Durability, KeyspaceOptions, Options, Workers},
         stats::counters::Counters,
     },
-    background::{space::Space, work::Work},
-    commit::{memory::MemoryPlan, pace::Pace, room::Room, wal::Wal},
+    background::{space::Space, waits::Waits, work::Work},
+    commit::{memory::MemoryPlan, op::Op, pace::Pace, room::Room, syncs::Syncs, wal::Wal, write::Committer},
     read::get::Reader,
     state::{
         health::Health,
@@ -32,7 +29,7 @@ use crate::{
         tree::Tree,
         trees::{Numbers, Trees},
     },
-    waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
+    waiting::{signal::Signal, sync::FairLock},
 };
 
 /// One open database.
@@ -49,8 +46,8 @@ pub(crate) struct Engine {
     pub tables: Arc<TableContext>,
     /// The commit lock, around the log.
     pub wal: Arc<FairLock<Wal>>,
-    /// Syncs of the log, shared by all threads that wait for one.
-    pub group_sync: GroupSync,
+    /// Syncs of the log and of values, shared by all threads that wait for one.
+    pub syncs: Arc<Syncs>,
     /// The last sequence number that reads may see.
     pub visible: Arc<AtomicU64>,
     /// Open snapshots.
@@ -77,6 +74,10 @@ pub(crate) struct Engine {
     pub numbers: Numbers,
     /// Its trees.
     pub trees: Arc<Trees>,
+    /// How threads wait for background work.
+    pub waits: Arc<Waits>,
+    /// The path of writes.
+    pub committer: Arc<Committer>,
     /// Point reads and iterators.
     pub reader: Arc<Reader>,
     /// Its drop lets other processes open the database.
@@ -109,14 +110,15 @@ impl Engine {
         let damaged = std::mem::take(&mut found.damaged);
         let shared = Shared::new(found);
         let reader = Arc::new(shared.reader());
-        Arc::new(Self {
+        let (waits, syncs) = (Arc::new(shared.waits()), Arc::new(shared.syncs()));
+        let committer = Arc::new(shared.committer(&waits, &syncs));
+        let engine = Arc::new(Self {
             env: shared.env,
             dir: shared.dir,
             options: shared.options,
             plan: shared.plan,
             tables: shared.tables,
             wal: shared.wal,
-            group_sync: GroupSync::default(),
             visible: shared.visible,
             snapshots: shared.snapshots,
             state: shared.state,
@@ -130,9 +132,17 @@ impl Engine {
             damaged,
             numbers: shared.numbers,
             trees: shared.trees,
+            syncs,
+            waits,
+            committer,
             reader,
             _lock: shared.lock,
-        })
+        });
+        if engine.options.workers == Workers::Caller {
+            let works: Weak<Self> = Arc::downgrade(&engine);
+            let _is_first = engine.waits.in_caller.set(works);
+        }
+        engine
     }
 
     /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
@@ -145,19 +155,30 @@ impl Engine {
         self.health.guard(what, work)
     }
 
-    /// The last sequence number that reads may see.
-    pub fn visible(&self) -> SeqNo {
-        self.visible.load(Ordering::Acquire)
-    }
-
-    /// Makes everything committed so far survive a power loss.
+    /// Commits `ops` atomically. The caller has checked them.
     ///
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
-    pub fn sync(&self) -> Result<()> {
-        self.health.takes_writes()?;
-        let last = self.wal.hold().next_seqno() - 1;
-        self.sync_upto(last)
+    pub fn commit(&self, ops: &[Op<'_>], durability: Durability) -> Result<()> {
+        self.commit_if(ops, durability, || Ok(true)).map(drop)
+    }
+
+    /// Commits `ops` if `condition` holds, with no other commit in between, and does what is due then if callers do
+    /// that. Returns whether it has committed.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`], and those of `condition`.
+    pub fn commit_if(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        condition: impl FnOnce() -> Result<bool>,
+    ) -> Result<bool> {
+        let done = self.committer.commit_if(ops, durability, condition)?;
+        if done && !ops.is_empty() {
+            self.waits.run_due_work()?;
+        }
+        Ok(done)
     }
 
     /// Changes the options of a keyspace, and does what is due then if callers do that.
@@ -166,7 +187,7 @@ impl Engine {
     /// Those of [`State::set_options`].
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
         self.guard("changing options", || match self.state.set_options(tree, options)? {
-            true => self.run_due_work(),
+            true => self.waits.run_due_work(),
             false => Ok(()),
         })
     }
@@ -177,14 +198,9 @@ impl Engine {
     /// Those of [`State::open_with_options`].
     pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
         self.guard("changing options", || match self.state.open_with_options(tree, options)? {
-            true => self.run_due_work(),
+            true => self.waits.run_due_work(),
             false => Ok(()),
         })
-    }
-
-    /// Whether background work runs in the calling thread.
-    pub fn works_in_caller(&self) -> bool {
-        self.options.workers == Workers::Caller
     }
 
     /// Closes the database: syncs the log and stops background work. Only the first call does anything.
@@ -193,7 +209,7 @@ impl Engine {
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
         let synced = match self.health.takes_writes() {
-            Ok(()) => self.sync().and_then(|()| self.state.record_value_lengths()),
+            Ok(()) => self.syncs.sync().and_then(|()| self.state.record_value_lengths()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
@@ -209,6 +225,6 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("dir", &self.dir).field("visible", &self.visible()).finish_non_exhaustive()
+        f.debug_struct("Engine").field("dir", &self.dir).field("visible", &self.state.visible()).finish_non_exhaustive()
     }
 }

@@ -100,7 +100,7 @@ fn plan(engine: &Engine) -> Result<Plan> {
     let floor = engine.state.log_floor(None);
     let end = end_here(engine)?;
     if end.shares_values {
-        engine.sync_everything()?;
+        engine.syncs.sync_everything()?;
         engine.state.list_lengths(&mut manifest)?;
     }
     let state = state_at(engine, floor, &end);

@@ -212,7 +212,7 @@ impl Db {
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
     pub fn sync(&self) -> Result<()> {
-        self.engine().sync()
+        self.engine().syncs.sync()
     }
 
     /// Writes all memtables to tables and waits for the end.

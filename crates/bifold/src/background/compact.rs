@@ -190,7 +190,11 @@ impl Engine {
         // little room, the wait below reports it.
         let _reported_below = self.room.ensure(0);
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
-        self.wait_for_flush_of(("a flush", "memtables to be written"), || trees.to_vec(), || unwritten().is_none())
+        self.waits.wait_for_flush_of(
+            ("a flush", "memtables to be written"),
+            || trees.to_vec(),
+            || unwritten().is_none(),
+        )
     }
 }
 

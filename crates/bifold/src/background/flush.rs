@@ -95,8 +95,8 @@ impl Engine {
         let unwritten = |p: &&Arc<Tree>| !Arc::ptr_eq(p, tree) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
             // During recovery values are rewritten under old numbers, so numbers do not say what is durable.
-            _ if tree.placement().has_unsynced() => self.sync_everything(),
-            Some(last) if self.trees.all().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            _ if tree.placement().has_unsynced() => self.syncs.sync_everything(),
+            Some(last) if self.trees.all().iter().any(|p| unwritten(&p)) => self.syncs.sync_upto(last),
             _ => Ok(()),
         }
     }

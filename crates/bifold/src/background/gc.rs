@@ -83,7 +83,7 @@ impl GcContext for Verbs<'_> {
     fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
         self.has_copied.set(true);
         if moves.is_empty() && planted!("visible_is_enough") {
-            return Ok(Some(self.engine.visible()));
+            return Ok(Some(self.engine.state.visible()));
         }
         if moves.is_empty() {
             // The index has a commit before readers see it. What overwrote the values may be such a commit.
@@ -142,7 +142,7 @@ struct Held<'a> {
 impl Commits for Held<'_> {
     fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
         self.engine.write_back(&mut self.wal, self.tree, moves)?;
-        Ok(self.engine.visible())
+        Ok(self.engine.state.visible())
     }
 }
 
@@ -185,7 +185,7 @@ impl Engine {
             // Picks only when no other GC run is active: a file that another run is about to drain must not be
             // picked.
             let is_mine = || self.work.try_gc(tree.keyspace);
-            self.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
+            self.waits.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
             let at_work = self.signal.working();
             // Nothing moves any more in a dropped keyspace: the same pick would come up forever.
             let mut pressure = SpacePressure { all_before, ..self.space.pressure(tree) };
@@ -287,10 +287,10 @@ impl Engine {
 
     fn reclaim_unpaced(&self, tree: &Tree) -> Result<()> {
         let durable = if planted!("reclaim_unsynced") {
-            self.visible()
+            self.state.visible()
         } else {
-            self.sync_everything()?;
-            self.group_sync.durable()
+            self.syncs.sync_everything()?;
+            self.syncs.durable()
         };
         self.state.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()), || {})
     }
@@ -302,19 +302,19 @@ impl Engine {
         tree: &Arc<Tree>,
         act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
     ) -> Result<Option<SeqNo>> {
-        self.pace_moves(tree)?;
+        self.committer.throttle.pace_moves(tree)?;
         let mut held = Held { engine: self, tree, wal: self.wal.hold() };
         self.health.takes_writes()?;
         if tree.is_dropped() {
             return Ok(None);
         }
         act(&mut held)?;
-        let last = self.visible();
+        let last = self.state.visible();
         let has_many_logs = held.wal.has_many_closed();
         drop(held);
         self.wal.let_others();
         if has_many_logs {
-            self.sync_upto(last)?;
+            self.syncs.sync_upto(last)?;
         }
         Ok(Some(last))
     }
@@ -336,9 +336,9 @@ impl Engine {
             .map(|(moved, (start, end))| Op { tree, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
             .collect();
         let bytes = ops.iter().map(Op::memtable_bytes).sum();
-        self.watch(self.make_room(wal, &ops, bytes))?;
+        self.watch(self.committer.make_room(wal, &ops, bytes))?;
         let mut laps = Laps::begin(&*self.env.clock, self.env.clock.now());
-        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered, &mut laps))?;
+        self.watch(self.committer.log_and_apply(wal, &ops, Durability::Buffered, &mut laps))?;
         self.counters.gc.moved(moves);
         Ok(())
     }

@@ -155,7 +155,7 @@ impl Engine {
     }
 
     fn wait_until_free(&self, tree: &Tree) -> Result<()> {
-        self.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
+        self.waits.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
             let busy = self.work.busy(tree.keyspace);
             busy.tables.is_empty() && busy.outputs.is_empty()
         })

@@ -15,7 +15,7 @@
 
 mod choice;
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
 use bifold_values::placement::{GcClaim, GcJob};
@@ -25,12 +25,13 @@ use crate::{
     api::options::{Access, Workers},
     background::{
         shared_flush::TakenRange,
+        waits::DueWork,
         work::{WorkState, mark, unmark},
     },
     commit::room::{Job, Means},
     engine::Engine,
     state::{tree::Tree, trees::Numbers},
-    waiting::signal::{Vigil, Woken},
+    waiting::signal::Woken,
 };
 
 /// A piece of background work.
@@ -53,12 +54,6 @@ impl Task {
         matches!(self, Self::Compact(..) | Self::Gc(..))
     }
 }
-
-/// How often a wait for idleness checks its condition.
-const IDLE_LOOK: Duration = Duration::from_millis(20);
-
-/// Why a wait is overdue.
-const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
 
 impl WorkState {
     /// What a worker with this role does first now.
@@ -162,24 +157,6 @@ impl Engine {
                 None => {}
             }
         }
-    }
-
-    /// Does what is due in the calling thread, if the options ask for that.
-    ///
-    /// # Errors
-    /// The failure of a job, as [`Error::Poisoned`].
-    pub fn run_due_work(&self) -> Result<()> {
-        if !self.works_in_caller() {
-            return Ok(());
-        }
-        self.guard("background work in a caller's thread", || {
-            while self.health.writable().is_ok()
-                && let Some(task) = self.take_task(Role::Alone)
-            {
-                self.do_task(task);
-            }
-        });
-        Ok(())
     }
 
     /// Takes the most urgent task that nobody has taken.
@@ -296,100 +273,13 @@ impl Engine {
         self.work.look_at(&[keyspace]);
     }
 
-    /// Waits until `done`, which it checks after every change. `stats` reports `who` waits and `on` what.
-    ///
-    /// # Errors
-    /// The failure that poisoned the database, or that it was closed.
-    pub fn wait_until(&self, who: &'static str, on: &'static str, done: impl Fn() -> bool) -> Result<()> {
-        let (mut waiting, mut vigil, mut unnotified) = (None, Vigil::default(), None);
-        loop {
-            let seen = self.signal.epoch();
-            if done() {
-                if unnotified == Some(seen) && !self.signal.changes_soon(seen) {
-                    self.break_up(who, on, "that had come true and nobody notified");
-                }
-                return Ok(());
-            }
-            self.health.writable()?;
-            if self.works_in_caller() {
-                self.run_due_work()?;
-                self.health.writable()?;
-                let is_running = self.work.look(|state| state.running > 0);
-                if !is_running && self.signal.epoch() == seen {
-                    return Ok(());
-                }
-                // Another thread is working, or just was: with several callers, each does what is due.
-                if !is_running {
-                    continue;
-                }
-            }
-            waiting.get_or_insert_with(|| self.signal.waiting(who, on, self.env.clock.now()));
-            let woken = match self.works_in_caller() {
-                true => self.signal.look_up(seen, IDLE_LOOK, &mut vigil),
-                false => self.signal.sleep_past(seen),
-            };
-            // With work in callers' threads this checks so often that it may be early.
-            unnotified = (woken == Woken::Patient && !self.works_in_caller()).then_some(seen);
-            if woken == Woken::Overdue {
-                self.break_up(who, on, NOBODY_WORKS);
-            }
-        }
-    }
-
-    /// This wait would never have ended. Recomputes everything that conditions depend on, and wakes everybody.
-    fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
-        let words = self.signal.note_overdue(who, on, why);
-        self.pace.update();
-        self.work.look_everywhere();
-        debug_assert!(false, "{words}");
-    }
-
-    /// Waits for memtables of some trees to be written, until `is_enough`, or until a flush of one has too little
-    /// room. `stats` reports who waits on what.
-    ///
-    /// # Errors
-    /// [`Error::Full`], and those of [`Engine::wait_until`].
-    pub fn wait_for_flush_of(
-        &self,
-        (who, on): (&'static str, &'static str),
-        trees: impl Fn() -> Vec<Arc<Tree>>,
-        is_enough: impl Fn() -> bool,
-    ) -> Result<()> {
-        // Kept here: a flush may no longer be held up by the time it is asked again, with nothing written.
-        let full = Cell::new(None);
-        self.wait_until(who, on, || {
-            let is_enough = is_enough();
-            let held_up = if is_enough { None } else { trees().iter().find_map(|p| self.room.held_up(p, Job::Flush)) };
-            let is_over = is_enough || held_up.is_some();
-            full.set(held_up);
-            is_over
-        })?;
-        full.into_inner().map_or(Ok(()), Err)
-    }
-
     /// Waits until no background work is due or running and all obsolete files are deleted.
     ///
     /// # Errors
-    /// As [`Engine::wait_until`]; [`Error::Full`] when due work waits for room.
+    /// As [`Waits::wait_until`](crate::background::waits::Waits::wait_until); [`Error::Full`] when due work waits for room.
     pub fn wait_idle(&self) -> Result<()> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
-        let _waiting = self.signal.waiting(who, on, self.env.clock.now());
-        let mut vigil = Vigil::default();
-        while !self.is_idle() {
-            self.health.writable()?;
-            if self.works_in_caller() {
-                self.work.doubt();
-                self.run_due_work()?;
-                self.health.writable()?;
-                break;
-            }
-            // This looks at all trees, so workers must look at all trees too.
-            self.work.look_everywhere();
-            vigil.own_changes += 1;
-            if self.signal.look_up(self.signal.epoch(), IDLE_LOOK, &mut vigil) == Woken::Overdue {
-                self.break_up(who, on, NOBODY_WORKS);
-            }
-        }
+        let _waiting = self.waits.look_until(who, on, || self.is_idle())?;
         self.tables.remover().wait();
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
         let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.room.held_up(p, job)));
@@ -418,7 +308,7 @@ impl Engine {
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Box<dyn GcJob>>) {
         // This comes first, so that no snapshot ends unnoticed between this and the check below.
         if !planted!("snapshot_end_unnoticed") && tree.is_held() {
-            self.snapshots.notify_of_ends_below(self.visible(), tree.keyspace);
+            self.snapshots.notify_of_ends_below(self.state.visible(), tree.keyspace);
         }
         let view = tree.view();
         let gc = state.gc.get(&tree.keyspace);
@@ -446,6 +336,19 @@ impl Engine {
             held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
         (load, job)
+    }
+}
+
+impl DueWork for Engine {
+    fn run_due_work(&self) -> Result<()> {
+        self.guard("background work in a caller's thread", || {
+            while self.health.writable().is_ok()
+                && let Some(task) = self.take_task(Role::Alone)
+            {
+                self.do_task(task);
+            }
+        });
+        Ok(())
     }
 }
 

@@ -1,6 +1,6 @@
 //! How the parts of a database are put together: who holds what.
 
-use std::sync::{Arc, Mutex, atomic::AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, atomic::AtomicU64};
 
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
@@ -8,12 +8,14 @@ use bifold_io::{Dir, Env, fs::FileLock};
 use super::Recovered;
 use crate::{
     api::{options::Options, stats::counters::Counters},
-    background::{space::Space, work::Work},
+    background::{space::Space, waits::Waits, work::Work},
     commit::{
         memory::MemoryPlan,
-        pace::{Pace, PacedBy},
+        pace::{Pace, PacedBy, slowed::Throttle},
         room::Room,
+        syncs::Syncs,
         wal::Wal,
+        write::Committer,
     },
     read::get::Reader,
     state::{
@@ -22,7 +24,7 @@ use crate::{
         snapshot::Snapshots,
         trees::{Numbers, Trees},
     },
-    waiting::{signal::Signal, sync::FairLock},
+    waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
 };
 
 /// What the parts share.
@@ -104,6 +106,56 @@ impl Shared {
             numbers: found.numbers,
             trees,
             lock: Arc::from(found.lock),
+        }
+    }
+
+    pub fn waits(&self) -> Waits {
+        Waits {
+            clock: Arc::clone(&self.env.clock),
+            signal: Arc::clone(&self.signal),
+            health: Arc::clone(&self.health),
+            work: Arc::clone(&self.work),
+            pace: Arc::clone(&self.pace),
+            room: Arc::clone(&self.room),
+            in_caller: OnceLock::new(),
+        }
+    }
+
+    pub fn syncs(&self) -> Syncs {
+        Syncs {
+            clock: Arc::clone(&self.env.clock),
+            signal: Arc::clone(&self.signal),
+            health: Arc::clone(&self.health),
+            wal: Arc::clone(&self.wal),
+            trees: Arc::clone(&self.trees),
+            state: Arc::clone(&self.state),
+            group: GroupSync::default(),
+        }
+    }
+
+    pub fn committer(&self, waits: &Arc<Waits>, syncs: &Arc<Syncs>) -> Committer {
+        let throttle = Throttle {
+            clock: Arc::clone(&self.env.clock),
+            counters: Arc::clone(&self.counters),
+            health: Arc::clone(&self.health),
+            pace: Arc::clone(&self.pace),
+            trees: Arc::clone(&self.trees),
+            waits: Arc::clone(waits),
+            memtable_bytes: self.plan.memtable,
+        };
+        Committer {
+            clock: Arc::clone(&self.env.clock),
+            wal: Arc::clone(&self.wal),
+            visible: Arc::clone(&self.visible),
+            health: Arc::clone(&self.health),
+            counters: Arc::clone(&self.counters),
+            room: Arc::clone(&self.room),
+            pace: Arc::clone(&self.pace),
+            throttle,
+            state: Arc::clone(&self.state),
+            syncs: Arc::clone(syncs),
+            memtable_bytes: self.plan.memtable,
+            log_bytes: self.options.log_bytes,
         }
     }
 

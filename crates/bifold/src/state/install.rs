@@ -94,7 +94,7 @@ impl State {
     }
 
     /// The last sequence number that reads may see.
-    fn visible(&self) -> SeqNo {
+    pub fn visible(&self) -> SeqNo {
         self.visible.load(Ordering::Acquire)
     }
 
