@@ -1,6 +1,7 @@
 //! From a batch to the log and the memtable: the only path of writes.
 
 pub(crate) mod memory;
+pub(crate) mod moves;
 pub(crate) mod op;
 pub(crate) mod overwrites;
 pub(crate) mod pace;

@@ -1,34 +1,40 @@
-//! The state of one open database, which its handles and its workers share.
+//! One open database: its parts, and what takes several of them.
+//!
+//! ```text
+//!                        ┌─▶ Reader
+//! Db, Keyspace ─▶ Engine ┼─▶ Committer ─▶ Throttle ─▶ Waits ◀─ ─ ─ ─ ─ ┐ due work, where callers do it
+//!                        │       │ ▲   ─▶ Syncs                        │
+//!                        │       │ └── MoveCommits ◀─ Gc ◀─────────────┤
+//!                        │       ▼        Flusher, Compactor, Rewrites, Reclaims ◀─ Scheduler
+//!                        └─▶ State ─▶ Pace, Room, Work, Health, Trees
+//! ```
+//!
+//! A part holds those that it calls. None of them knows the engine.
 
 mod parts;
 
 use std::{
     fmt,
-    sync::{Arc, Weak, atomic::AtomicU64},
+    sync::{Arc, atomic::AtomicU64},
 };
 
-use bifold_contract::{Error, LogFloor, Result, SeqNo};
+use bifold_contract::{Error, Result};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
-use self::parts::Shared;
+pub(crate) use self::parts::Recovered;
+use self::parts::{Parts, Shared};
 use crate::{
     api::{
-        options::{Durability, KeyspaceOptions, Options, Workers},
+        options::{Durability, KeyspaceOptions, Options},
         stats::counters::Counters,
     },
-    background::{space::Space, waits::Waits, work::Work},
+    background::{
+        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, waits::Waits, work::Work,
+    },
     commit::{memory::MemoryPlan, op::Op, pace::Pace, room::Room, syncs::Syncs, wal::Wal, write::Committer},
     read::get::Reader,
-    state::{
-        health::Health,
-        install::State,
-        manifest::ManifestFile,
-        snapshot::Snapshots,
-        tree::Tree,
-        trees::{Numbers, Trees},
-    },
+    state::{health::Health, install::State, snapshot::Snapshots, tree::Tree, trees::Trees},
     waiting::{signal::Signal, sync::FairLock},
 };
 
@@ -70,8 +76,6 @@ pub(crate) struct Engine {
     pub counters: Arc<Counters>,
     /// Values that opening found damaged: see [`Db::damage`](crate::Db::damage).
     pub damaged: Vec<Error>,
-    /// Numbers for new files.
-    pub numbers: Numbers,
     /// Its trees.
     pub trees: Arc<Trees>,
     /// How threads wait for background work.
@@ -80,28 +84,16 @@ pub(crate) struct Engine {
     pub committer: Arc<Committer>,
     /// Point reads and iterators.
     pub reader: Arc<Reader>,
+    /// Writes memtables as tables.
+    pub flusher: Arc<Flusher>,
+    /// Rewrites key ranges for callers and GC.
+    pub rewrites: Arc<Rewrites>,
+    /// Runs GC jobs.
+    pub gc: Arc<Gc>,
+    /// Background work: what is due, and who does it.
+    pub scheduler: Arc<Scheduler>,
     /// Its drop lets other processes open the database.
     _lock: Arc<dyn FileLock>,
-}
-
-/// What recovery found, from which an engine is made.
-pub(crate) struct Recovered {
-    pub env: Env,
-    pub dir: Dir,
-    pub options: Options,
-    pub plan: MemoryPlan,
-    pub tables: Arc<TableContext>,
-    pub value_memory: Memory,
-    pub unsynced: Arc<Unsynced>,
-    pub lock: Box<dyn FileLock>,
-    pub manifest: ManifestFile,
-    pub wal: Wal,
-    pub visible: SeqNo,
-    pub replaying: Option<LogFloor>,
-    pub numbers: Numbers,
-    pub trees: Vec<Arc<Tree>>,
-    pub damaged: Vec<Error>,
-    pub reserve_bytes: u64,
 }
 
 impl Engine {
@@ -109,10 +101,8 @@ impl Engine {
     pub fn new(mut found: Recovered) -> Arc<Self> {
         let damaged = std::mem::take(&mut found.damaged);
         let shared = Shared::new(found);
-        let reader = Arc::new(shared.reader());
-        let (waits, syncs) = (Arc::new(shared.waits()), Arc::new(shared.syncs()));
-        let committer = Arc::new(shared.committer(&waits, &syncs));
-        let engine = Arc::new(Self {
+        let parts = Parts::new(&shared);
+        Arc::new(Self {
             env: shared.env,
             dir: shared.dir,
             options: shared.options,
@@ -130,29 +120,17 @@ impl Engine {
             health: shared.health,
             counters: shared.counters,
             damaged,
-            numbers: shared.numbers,
             trees: shared.trees,
-            syncs,
-            waits,
-            committer,
-            reader,
+            syncs: parts.syncs,
+            waits: parts.waits,
+            committer: parts.committer,
+            reader: parts.reader,
+            flusher: parts.flusher,
+            rewrites: parts.rewrites,
+            gc: parts.gc,
+            scheduler: parts.scheduler,
             _lock: shared.lock,
-        });
-        if engine.options.workers == Workers::Caller {
-            let works: Weak<Self> = Arc::downgrade(&engine);
-            let _is_first = engine.waits.in_caller.set(works);
-        }
-        engine
-    }
-
-    /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
-    pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        self.health.watch(outcome)
-    }
-
-    /// Does `work`, which changes shared state. A panic poisons the database, notifies waiting threads, and continues.
-    pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
-        self.health.guard(what, work)
+        })
     }
 
     /// Commits `ops` atomically. The caller has checked them.
@@ -186,7 +164,7 @@ impl Engine {
     /// # Errors
     /// Those of [`State::set_options`].
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
-        self.guard("changing options", || match self.state.set_options(tree, options)? {
+        self.health.guard("changing options", || match self.state.set_options(tree, options)? {
             true => self.waits.run_due_work(),
             false => Ok(()),
         })
@@ -197,7 +175,7 @@ impl Engine {
     /// # Errors
     /// Those of [`State::open_with_options`].
     pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
-        self.guard("changing options", || match self.state.open_with_options(tree, options)? {
+        self.health.guard("changing options", || match self.state.open_with_options(tree, options)? {
             true => self.waits.run_due_work(),
             false => Ok(()),
         })

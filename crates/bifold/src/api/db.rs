@@ -13,6 +13,7 @@ use crate::{
         options::{Access, Durability, KeyspaceOptions, Options},
         stats::{GarbageStats, Stats},
     },
+    background::outcome::for_each_tree,
     engine::Engine,
     read::scan::Range,
     state::{
@@ -100,7 +101,7 @@ impl Db {
         // Whatever fails from now on, dropping the handle closes the database.
         let handle = Arc::new(Handle { engine: recover::recover(env, path.as_ref(), options)? });
         let engine = &handle.engine;
-        engine.start_workers()?;
+        engine.scheduler.start_workers()?;
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
             (Some(existing), _) => existing,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
@@ -127,7 +128,7 @@ impl Db {
         let engine = self.engine();
         let tree = match engine.trees.named(name) {
             Some(existing) => existing,
-            None => engine.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
+            None => engine.health.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
         };
         // Another thread may have created it in the meantime, with its own options.
         engine.open_with_options(&tree, &options)?;
@@ -163,7 +164,7 @@ impl Db {
                 "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
             ));
         }
-        if self.engine().guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
+        if self.engine().health.guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
             return Ok(());
         }
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
@@ -220,7 +221,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flush(&self.engine().trees.all().to_vec())
+        self.engine().flusher.flush(&self.engine().trees.all().to_vec())
     }
 
     /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,
@@ -231,8 +232,8 @@ impl Db {
     pub fn compact(&self) -> Result<()> {
         let trees = self.engine().trees.all().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        let compact = |tree: &Arc<_>| self.engine().compact_range(tree, everything().0, everything().1);
-        let compacted = self.engine().for_each_tree(&trees, compact);
+        let compact = |tree: &Arc<_>| self.engine().rewrites.compact_range(tree, everything().0, everything().1);
+        let compacted = for_each_tree(&trees, compact);
         match compacted {
             // GC still runs on everything that can be read.
             Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
@@ -247,7 +248,7 @@ impl Db {
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().health.takes_writes()?;
         let trees = self.engine().trees.all().to_vec();
-        self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
+        for_each_tree(&trees, |tree| self.engine().gc.gc_all(tree))
     }
 
     /// What GC knows about each group or file of separated values, and why GC would pick it or not.
@@ -261,7 +262,7 @@ impl Db {
     /// # Errors
     /// The failure that poisoned the database.
     pub fn wait_idle(&self) -> Result<()> {
-        self.engine().wait_idle()
+        self.engine().scheduler.wait_idle()
     }
 
     /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each

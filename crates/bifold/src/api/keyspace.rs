@@ -198,7 +198,7 @@ impl Keyspace {
     /// I/O errors, corruption, and every reason to refuse writes.
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
-        self.handle.engine.compact_range(&self.tree, start, end)
+        self.handle.engine.rewrites.compact_range(&self.tree, start, end)
     }
 }
 

@@ -18,20 +18,33 @@ mod choice;
 use std::sync::Arc;
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
-use bifold_values::placement::{GcClaim, GcJob};
+use bifold_index::table::TableContext;
+use bifold_io::{fs::FileLock, threads::Threads};
+use bifold_values::placement::GcJob;
 
 use self::choice::{Choice, Garbage, Load, Role, choose};
 use crate::{
     api::options::{Access, Workers},
     background::{
+        compact::Compactor,
+        flush::Flusher,
+        gc::Gc,
+        outcome::{Outcomes, Took},
+        reclaim::Reclaims,
         shared_flush::TakenRange,
-        waits::DueWork,
-        work::{WorkState, mark, unmark},
+        space::Space,
+        waits::{DueWork, Waits},
+        work::{Work, WorkState, mark},
     },
-    commit::room::{Job, Means},
-    engine::Engine,
-    state::{tree::Tree, trees::Numbers},
-    waiting::signal::Woken,
+    commit::room::{Job, Means, Room},
+    state::{
+        health::Health,
+        install::State,
+        snapshot::Snapshots,
+        tree::Tree,
+        trees::{Numbers, Trees},
+    },
+    waiting::signal::{Signal, Woken},
 };
 
 /// A piece of background work.
@@ -124,24 +137,50 @@ impl WorkState {
     }
 }
 
-impl Engine {
+/// Decides what is due, and does it: in threads of its own, or in a caller's.
+pub(crate) struct Scheduler {
+    pub threads: Arc<dyn Threads>,
+    pub workers: Workers,
+    pub access: Access,
+    pub numbers: Numbers,
+    pub trees: Arc<Trees>,
+    pub snapshots: Arc<Snapshots>,
+    pub signal: Arc<Signal>,
+    pub health: Arc<Health>,
+    pub work: Arc<Work>,
+    pub space: Arc<Space>,
+    pub room: Arc<Room>,
+    pub state: Arc<State>,
+    /// With the thread that deletes files.
+    pub tables: Arc<TableContext>,
+    pub waits: Arc<Waits>,
+    pub outcomes: Arc<Outcomes>,
+    pub flusher: Arc<Flusher>,
+    pub compactor: Arc<Compactor>,
+    pub gc: Arc<Gc>,
+    pub reclaims: Arc<Reclaims>,
+    /// No other process opens the database before its threads have ended.
+    pub _lock: Arc<dyn FileLock>,
+}
+
+impl Scheduler {
     /// Starts the background threads of the options.
     ///
     /// # Errors
     /// The system's error if it cannot create a thread.
     pub fn start_workers(self: &Arc<Self>) -> Result<()> {
-        let Workers::Threads(count) = self.options.workers else { return Ok(()) };
-        if self.options.access == Access::ReadOnly {
+        let Workers::Threads(count) = self.workers else { return Ok(()) };
+        if self.access == Access::ReadOnly {
             return Ok(());
         }
         for number in 0..count.max(2) {
-            let engine = Arc::clone(self);
+            let this = Arc::clone(self);
             let role = if number == 0 { Role::Flusher } else { Role::Merger };
-            let work = Box::new(move || engine.guard("a background thread", || engine.serve(role)));
-            let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
+            let work = Box::new(move || this.health.guard("a background thread", || this.serve(role)));
+            let thread = self.threads.spawn(&format!("bifold-{number}"), work)?;
             self.work.has_threads([thread]);
         }
-        let remover = self.env.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
+        let remover = self.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
         self.work.has_threads([remover]);
         Ok(())
     }
@@ -196,14 +235,14 @@ impl Engine {
     fn do_task(&self, task: Task) {
         let _at_work = self.signal.working();
         let outcome = match &task {
-            Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
+            Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flusher.flush_oldest(tree, Means::Free)),
             Task::FlushRange(range) => {
-                self.help_flush(range);
+                self.flusher.help_flush(range);
                 Ok(())
             }
-            Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compact_job(tree, job)),
-            Task::Gc(tree, job) => self.room.noting(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
-            Task::Reclaim(tree) => self.reclaim_values(tree),
+            Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compactor.compact_job(tree, job)),
+            Task::Gc(tree, job) => self.room.noting(tree, Job::Gc, || self.gc.gc(tree, &**job, Means::Free)),
+            Task::Reclaim(tree) => self.reclaims.reclaim_values(tree),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
@@ -216,6 +255,19 @@ impl Engine {
         self.end_task(task);
     }
 
+    /// Passes on the outcome of a worker's task. If memtables cannot be written or drained files cannot be reclaimed,
+    /// no more writes are taken; other tasks leave out what they cannot read.
+    ///
+    /// # Errors
+    /// The task's errors.
+    fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
+        match task {
+            Task::Flush(_) | Task::FlushRange(_) | Task::Reclaim(_) => self.health.watch(outcome),
+            Task::Compact(tree, job) => self.outcomes.end_of_job(tree, Took::Tables(job), outcome),
+            Task::Gc(tree, job) => self.outcomes.end_of_job(tree, Took::Values(job.claim()), outcome),
+        }
+    }
+
     /// Nothing of the task is held any more when others learn that it has ended: the files of a keyspace that was
     /// dropped meanwhile go with the last who holds them.
     fn end_task(&self, task: Task) {
@@ -224,59 +276,30 @@ impl Engine {
             self.work.take(|state| state.merging -= 1);
         }
         match task {
-            Task::Flush(tree) => self.end_work(released(tree), |state, keyspace| {
+            Task::Flush(tree) => self.outcomes.end_work(released(tree), |state, keyspace| {
                 state.flushing.remove(&keyspace);
             }),
             Task::FlushRange(range) => {
                 let keyspace = range.keyspace();
                 let _too_late = release(range);
-                self.end_work(keyspace, |_state, _| {});
+                self.outcomes.end_work(keyspace, |_state, _| {});
             }
-            Task::Compact(tree, job) => self.end_compaction(released(tree), &job),
+            Task::Compact(tree, job) => self.outcomes.end_compaction(released(tree), &job),
             Task::Gc(tree, job) => {
                 let claim = job.claim().clone();
                 let _too_late = release(job);
-                self.end_gc(released(tree), Some(&claim));
+                self.outcomes.end_gc(released(tree), Some(&claim));
             }
-            Task::Reclaim(tree) => self.end_work(released(tree), |state, keyspace| {
+            Task::Reclaim(tree) => self.outcomes.end_work(released(tree), |state, keyspace| {
                 state.reclaiming.remove(&keyspace);
             }),
         }
     }
 
-    /// Gives back what [`Work::try_begin`](crate::background::work::Work::try_begin) or a worker took for `job`.
-    pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
-        self.end_work(keyspace, |state, keyspace| {
-            if let Some(busy) = state.busy.get_mut(&keyspace) {
-                unmark(busy, job);
-            }
-        });
-    }
-
-    /// Gives back what a worker or [`Work::try_gc`](crate::background::work::Work::try_gc) took.
-    pub fn end_gc(&self, keyspace: KeyspaceId, claim: Option<&GcClaim>) {
-        self.end_work(keyspace, |state, keyspace| {
-            let gc = state.gc.entry(keyspace).or_default();
-            match claim.and_then(|claim| gc.running.iter().position(|running| running == claim)) {
-                Some(at) => drop(gc.running.swap_remove(at)),
-                None => gc.by_caller = false,
-            }
-        });
-    }
-
-    fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState, KeyspaceId)) {
-        self.work.change(keyspace, |state| {
-            give_back(state, keyspace);
-            state.running -= 1;
-        });
-        self.pace.update_of(&[keyspace]);
-        self.work.look_at(&[keyspace]);
-    }
-
     /// Waits until no background work is due or running and all obsolete files are deleted.
     ///
     /// # Errors
-    /// As [`Waits::wait_until`](crate::background::waits::Waits::wait_until); [`Error::Full`] when due work waits for room.
+    /// As [`Waits::wait_until`]; [`Error::Full`] when due work waits for room.
     pub fn wait_idle(&self) -> Result<()> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
         let _waiting = self.waits.look_until(who, on, || self.is_idle())?;
@@ -339,9 +362,9 @@ impl Engine {
     }
 }
 
-impl DueWork for Engine {
+impl DueWork for Scheduler {
     fn run_due_work(&self) -> Result<()> {
-        self.guard("background work in a caller's thread", || {
+        self.health.guard("background work in a caller's thread", || {
             while self.health.writable().is_ok()
                 && let Some(task) = self.take_task(Role::Alone)
             {

@@ -64,8 +64,8 @@ pub(crate) struct Committer {
 }
 
 impl Committer {
-    /// Commits `ops` atomically if `condition` holds, with no other commit in between. Returns whether it did. The caller
-    /// has checked them.
+    /// Commits `ops`, which the caller has checked, atomically if `condition` holds, with no other commit in between.
+    /// Returns whether it did.
     ///
     /// # Errors
     /// I/O errors, every reason to refuse writes, and those of `condition`.

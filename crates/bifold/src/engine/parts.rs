@@ -1,16 +1,24 @@
 //! How the parts of a database are put together: who holds what.
 
-use std::sync::{Arc, Mutex, OnceLock, atomic::AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, Weak, atomic::AtomicU64};
 
+use bifold_contract::{Error, LogFloor, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
-use super::Recovered;
 use crate::{
-    api::{options::Options, stats::counters::Counters},
-    background::{space::Space, waits::Waits, work::Work},
+    api::{
+        options::{Options, Workers},
+        stats::counters::Counters,
+    },
+    background::{
+        compact::Compactor, flush::Flusher, gc::Gc, outcome::Outcomes, reclaim::Reclaims, rewrite::Rewrites,
+        schedule::Scheduler, space::Space, waits::Waits, work::Work,
+    },
     commit::{
         memory::MemoryPlan,
+        moves::MoveCommits,
         pace::{Pace, PacedBy, slowed::Throttle},
         room::Room,
         syncs::Syncs,
@@ -21,11 +29,33 @@ use crate::{
     state::{
         health::Health,
         install::State,
+        manifest::ManifestFile,
         snapshot::Snapshots,
+        tree::Tree,
         trees::{Numbers, Trees},
     },
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
 };
+
+/// What recovery found, from which an engine is made.
+pub(crate) struct Recovered {
+    pub env: Env,
+    pub dir: Dir,
+    pub options: Options,
+    pub plan: MemoryPlan,
+    pub tables: Arc<TableContext>,
+    pub value_memory: Memory,
+    pub unsynced: Arc<Unsynced>,
+    pub lock: Box<dyn FileLock>,
+    pub manifest: ManifestFile,
+    pub wal: Wal,
+    pub visible: SeqNo,
+    pub replaying: Option<LogFloor>,
+    pub numbers: Numbers,
+    pub trees: Vec<Arc<Tree>>,
+    pub damaged: Vec<Error>,
+    pub reserve_bytes: u64,
+}
 
 /// What the parts share.
 pub(super) struct Shared {
@@ -159,6 +189,77 @@ impl Shared {
         }
     }
 
+    pub fn outcomes(&self) -> Outcomes {
+        Outcomes { health: Arc::clone(&self.health), pace: Arc::clone(&self.pace), work: Arc::clone(&self.work) }
+    }
+
+    pub fn flusher(&self, waits: &Arc<Waits>, syncs: &Arc<Syncs>) -> Flusher {
+        Flusher {
+            clock: Arc::clone(&self.env.clock),
+            dir: self.dir.clone(),
+            numbers: self.numbers.clone(),
+            trees: Arc::clone(&self.trees),
+            snapshots: Arc::clone(&self.snapshots),
+            signal: Arc::clone(&self.signal),
+            health: Arc::clone(&self.health),
+            work: Arc::clone(&self.work),
+            counters: Arc::clone(&self.counters),
+            room: Arc::clone(&self.room),
+            pace: Arc::clone(&self.pace),
+            wal: Arc::clone(&self.wal),
+            state: Arc::clone(&self.state),
+            syncs: Arc::clone(syncs),
+            waits: Arc::clone(waits),
+            workers: self.options.workers,
+        }
+    }
+
+    pub fn compactor(&self) -> Compactor {
+        Compactor {
+            clock: Arc::clone(&self.env.clock),
+            dir: self.dir.clone(),
+            numbers: self.numbers.clone(),
+            snapshots: Arc::clone(&self.snapshots),
+            health: Arc::clone(&self.health),
+            counters: Arc::clone(&self.counters),
+            room: Arc::clone(&self.room),
+            pace: Arc::clone(&self.pace),
+            state: Arc::clone(&self.state),
+            memtable_bytes: self.plan.memtable,
+        }
+    }
+
+    pub fn rewrites(
+        &self,
+        waits: &Arc<Waits>,
+        outcomes: &Arc<Outcomes>,
+        jobs: (&Arc<Flusher>, &Arc<Compactor>),
+    ) -> Rewrites {
+        let (flusher, compactor) = jobs;
+        Rewrites {
+            numbers: self.numbers.clone(),
+            signal: Arc::clone(&self.signal),
+            health: Arc::clone(&self.health),
+            work: Arc::clone(&self.work),
+            tables: Arc::clone(&self.tables),
+            waits: Arc::clone(waits),
+            outcomes: Arc::clone(outcomes),
+            flusher: Arc::clone(flusher),
+            compactor: Arc::clone(compactor),
+        }
+    }
+
+    pub fn reclaims(&self, syncs: &Arc<Syncs>) -> Reclaims {
+        Reclaims {
+            clock: Arc::clone(&self.env.clock),
+            snapshots: Arc::clone(&self.snapshots),
+            space: Arc::clone(&self.space),
+            pace: Arc::clone(&self.pace),
+            state: Arc::clone(&self.state),
+            syncs: Arc::clone(syncs),
+        }
+    }
+
     pub fn reader(&self) -> Reader {
         Reader {
             clock: Arc::clone(&self.env.clock),
@@ -169,5 +270,74 @@ impl Shared {
             visible: Arc::clone(&self.visible),
             _lock: Arc::clone(&self.lock),
         }
+    }
+}
+
+/// The parts that do something, each with those that it needs.
+pub(super) struct Parts {
+    pub reader: Arc<Reader>,
+    pub waits: Arc<Waits>,
+    pub syncs: Arc<Syncs>,
+    pub committer: Arc<Committer>,
+    pub flusher: Arc<Flusher>,
+    pub rewrites: Arc<Rewrites>,
+    pub gc: Arc<Gc>,
+    pub scheduler: Arc<Scheduler>,
+}
+
+impl Parts {
+    pub fn new(of: &Shared) -> Self {
+        let (reader, waits, syncs) = (Arc::new(of.reader()), Arc::new(of.waits()), Arc::new(of.syncs()));
+        let committer = Arc::new(of.committer(&waits, &syncs));
+        let outcomes = Arc::new(of.outcomes());
+        let (flusher, compactor) = (Arc::new(of.flusher(&waits, &syncs)), Arc::new(of.compactor()));
+        let rewrites = Arc::new(of.rewrites(&waits, &outcomes, (&flusher, &compactor)));
+        let reclaims = Arc::new(of.reclaims(&syncs));
+        let gc = Arc::new(Gc {
+            clock: Arc::clone(&of.env.clock),
+            numbers: of.numbers.clone(),
+            signal: Arc::clone(&of.signal),
+            health: Arc::clone(&of.health),
+            work: Arc::clone(&of.work),
+            space: Arc::clone(&of.space),
+            counters: Arc::clone(&of.counters),
+            room: Arc::clone(&of.room),
+            pace: Arc::clone(&of.pace),
+            state: Arc::clone(&of.state),
+            waits: Arc::clone(&waits),
+            outcomes: Arc::clone(&outcomes),
+            reader: Arc::clone(&reader),
+            moves: MoveCommits { reader: Arc::clone(&reader), committer: Arc::clone(&committer) },
+            reclaims: Arc::clone(&reclaims),
+            flusher: Arc::clone(&flusher),
+            rewrites: Arc::clone(&rewrites),
+        });
+        let scheduler = Arc::new(Scheduler {
+            threads: Arc::clone(&of.env.threads),
+            workers: of.options.workers,
+            access: of.options.access,
+            numbers: of.numbers.clone(),
+            trees: Arc::clone(&of.trees),
+            snapshots: Arc::clone(&of.snapshots),
+            signal: Arc::clone(&of.signal),
+            health: Arc::clone(&of.health),
+            work: Arc::clone(&of.work),
+            space: Arc::clone(&of.space),
+            room: Arc::clone(&of.room),
+            state: Arc::clone(&of.state),
+            tables: Arc::clone(&of.tables),
+            waits: Arc::clone(&waits),
+            outcomes,
+            flusher: Arc::clone(&flusher),
+            compactor,
+            gc: Arc::clone(&gc),
+            reclaims,
+            _lock: Arc::clone(&of.lock),
+        });
+        if of.options.workers == Workers::Caller {
+            let works: Weak<Scheduler> = Arc::downgrade(&scheduler);
+            let _is_first = waits.in_caller.set(works);
+        }
+        Self { reader, waits, syncs, committer, flusher, rewrites, gc, scheduler }
     }
 }

@@ -33,6 +33,7 @@ use bifold_io::{Dir, Env, LockMode, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::restore_names};
 
 use self::finish::{finish, frozen_logs, release_reserve};
+use self::replay::Replay;
 pub(crate) use self::{
     logs::Logs,
     state::{ManifestState, read_manifest},
@@ -129,12 +130,13 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
 /// What is left to do once there is an engine: leftovers are deleted, logs replayed, the reserve filled.
 fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
     let writes = engine.options.access == Access::ReadWrite;
+    let replay = Replay { state: &engine.state, flusher: &engine.flusher, memtable_bytes: engine.plan.memtable };
     if writes {
-        engine.remove_unreferenced(files)?;
+        replay.remove_unreferenced(files)?;
         // A log that came back with the power would be found between those that count.
         engine.dir.sync()?;
     }
-    engine.replay(found)?;
+    replay.replay(found)?;
     if writes {
         engine.room.provide_reserve();
     }
