@@ -37,9 +37,9 @@ use crate::{
     state::{
         health::Health,
         install::State,
+        numbers::Numbers,
         snapshot::Snapshots,
         tree::{Tree, View},
-        trees::Numbers,
     },
     waiting::sync::LockExt,
 };

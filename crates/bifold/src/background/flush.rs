@@ -36,9 +36,10 @@ use crate::{
     state::{
         health::Health,
         install::{State, give_up},
+        numbers::Numbers,
         snapshot::Snapshots,
         tree::{Layer, Tree, View},
-        trees::{Numbers, Trees},
+        trees::Trees,
     },
     waiting::{signal::Signal, sync::FairLock},
 };

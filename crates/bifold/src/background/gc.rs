@@ -49,7 +49,7 @@ use crate::{
         room::{Means, Room},
     },
     read::get::Reader,
-    state::{health::Health, install::State, tree::Tree, trees::Numbers},
+    state::{health::Health, install::State, numbers::Numbers, tree::Tree},
     waiting::signal::Signal,
 };
 

@@ -22,7 +22,7 @@ use crate::{
         work::{Begun, Work},
     },
     commit::room::Means,
-    state::{health::Health, tree::Tree, trees::Numbers},
+    state::{health::Health, numbers::Numbers, tree::Tree},
     waiting::signal::Signal,
 };
 

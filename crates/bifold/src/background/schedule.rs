@@ -37,13 +37,7 @@ use crate::{
         work::{Work, WorkState, mark},
     },
     commit::room::{Job, Means, Room},
-    state::{
-        health::Health,
-        install::State,
-        snapshot::Snapshots,
-        tree::Tree,
-        trees::{Numbers, Trees},
-    },
+    state::{health::Health, install::State, numbers::Numbers, snapshot::Snapshots, tree::Tree, trees::Trees},
     waiting::signal::{Signal, Woken},
 };
 

@@ -27,12 +27,8 @@ use crate::{
     },
     read::get::Reader,
     state::{
-        health::Health,
-        install::State,
-        manifest::ManifestFile,
-        snapshot::Snapshots,
-        tree::Tree,
-        trees::{Numbers, Trees},
+        health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, tree::Tree,
+        trees::Trees,
     },
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
 };

@@ -38,12 +38,13 @@ use crate::{
     background::work::Work,
     commit::{pace::Pace, room::Room, wal::Wal},
     state::{
-        changing::Changing,
+        changing::{Changing, NotesChanges},
         health::Health,
         manifest::ManifestFile,
+        numbers::Numbers,
         presets::{self, FoundFiles, OwnPlacements},
         tree::{Layer, Tree, Values, View},
-        trees::{self, Numbers, Trees, state_of},
+        trees::{self, Trees, state_of},
     },
     waiting::sync::{FairLock, LockExt},
 };
@@ -73,11 +74,18 @@ pub(crate) struct State {
     pub unsynced: Arc<Unsynced>,
 }
 
+impl NotesChanges for State {
+    fn have_changed(&self, keyspaces: &[KeyspaceId]) {
+        self.pace.forget(keyspaces);
+        self.work.look_at(keyspaces);
+    }
+}
+
 impl State {
     /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
     /// waiting threads.
     pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
-        Changing::of(&self.pace, &self.work, keyspaces)
+        Changing::of(self, keyspaces)
     }
 
     /// The values that the next sync covers: those of keyspaces that have noted something new. Called under the

@@ -13,8 +13,8 @@ use bifold_format::{
 use bifold_values::placement::{Replayed, WriteOp};
 
 use super::{
-    Files, Logs,
-    logs::{FoundLog, each_record},
+    files::Files,
+    logs::{FoundLog, Logs, each_record},
 };
 use crate::{
     api::options::Access,
