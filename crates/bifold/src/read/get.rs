@@ -160,8 +160,16 @@ impl Reader {
     }
 
     /// The last sequence number that reads may see.
-    fn visible(&self) -> SeqNo {
+    pub fn visible(&self) -> SeqNo {
         self.visible.load(Acquire)
+    }
+
+    /// Whether `tree` can be read.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn readable(&self, tree: &Tree) -> Result<()> {
+        tree.readable(&self.health)
     }
 
     /// The current view of a tree that is not dropped.
@@ -172,7 +180,7 @@ impl Reader {
         // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass
         // for its contents.
         let view = tree.view();
-        tree.readable(&self.health)?;
+        self.readable(tree)?;
         Ok(view)
     }
 

@@ -178,7 +178,7 @@ impl Reader {
         // The view first: the empty view of a dropped tree must not pass for its contents.
         let view = tree.view_to_hold();
         let values = Arc::clone(&view.values);
-        let state = match tree.readable(&self.health) {
+        let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => ScanState::Done,
             Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds, seqno: snapshot.seqno })),
             Err(error) => ScanState::Failed(Some(error)),
