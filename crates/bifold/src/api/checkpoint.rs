@@ -100,7 +100,7 @@ fn plan(engine: &Engine) -> Result<Plan> {
     let floor = engine.state.log_floor(None);
     let end = end_here(engine)?;
     if end.shares_values {
-        engine.sync_everything()?;
+        engine.syncs.sync_everything()?;
         engine.state.list_lengths(&mut manifest)?;
     }
     let state = state_at(engine, floor, &end);
@@ -131,7 +131,7 @@ fn end_here(engine: &Engine) -> Result<CopyEnd> {
     let trees = engine.trees.steady(&*wal);
     let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
     engine.health.well()?;
-    engine.watch(wal.write_out())?;
+    engine.health.watch(wal.write_out())?;
     if shares_values {
         trees.iter().for_each(|p| p.placement().seal());
     }

@@ -256,7 +256,7 @@ impl Stats {
         };
         let overdue = engine.signal.overdue();
         Self {
-            seqno: engine.visible(),
+            seqno: engine.state.visible(),
             commits: counters.commits.load(Relaxed),
             operations: counters.operations.load(Relaxed),
             user_bytes_written: user_written,

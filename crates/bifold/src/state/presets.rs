@@ -29,7 +29,7 @@ use crate::{
         options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
         placement::Registry,
     },
-    state::trees::Numbers,
+    state::numbers::Numbers,
 };
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there. It

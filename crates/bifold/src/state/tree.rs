@@ -25,7 +25,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo, planted};
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, KeyspaceId, Result, SeqNo, planted,
+};
 use bifold_index::{
     compaction::{by_partition::TreeShape, run::Held},
     memtable::Memtable,
@@ -41,6 +43,7 @@ use crate::{
     read::window::Habits,
     state::{
         changing::Changing,
+        health::Health,
         presets::{self, FoundFiles},
     },
     waiting::sync::LockExt,
@@ -449,6 +452,17 @@ impl Tree {
     /// Whether the keyspace was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Whether it can be read while the database is in this `health`.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn readable(&self, health: &Health) -> Result<()> {
+        if self.is_dropped() {
+            return Err(Error::Closed { what: format!("keyspace `{}`", self.name) });
+        }
+        health.open()
     }
 
     /// Marks the keyspace dropped: later reads and writes through old handles fail.
