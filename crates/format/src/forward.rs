@@ -76,7 +76,7 @@ pub fn decode(body: &[u8]) -> Result<Forwards, Corruption> {
         })
         .collect();
     if !rows.is_sorted_by(|a, b| a.from < b.from) {
-        return Err(at.damage("rows ascending by their old offsets", "others"));
+        return Err(at.damage("rows ascending by their old offsets", "rows that do not"));
     }
     if let Some(row) = rows.iter().find(|row| usize::from(row.output) >= outputs.len()) {
         return Err(at.damage(format!("one of {} outputs", outputs.len()), format!("output {}", row.output)));

@@ -176,7 +176,8 @@ pub fn table(ledger: &Path) -> io::Result<String> {
 fn by_test(sums: BTreeMap<String, Sum>) -> String {
     let mut table = "| test | done | failures | hours |\n|---|---|---|---|\n".to_owned();
     for (test, (counts, failures, seconds)) in sums {
-        let counts: Vec<String> = counts.iter().map(|(what, times)| format!("{} {}", grouped(*times), shown_as(what))).collect();
+        let counts: Vec<String> =
+            counts.iter().map(|(what, times)| format!("{} {}", grouped(*times), shown_as(what))).collect();
         let hours = seconds as f64 / 3600.0;
         table += &format!("| `{test}` | {} | {failures} | {hours:.2} |\n", counts.join(", "));
     }

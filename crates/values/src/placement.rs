@@ -1,4 +1,4 @@
-//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What all
+//! The interface between the engine and a placement: where a value lives, and how its garbage is collected. What all
 //! placements do alike is in [`store`](crate::store).
 //!
 //! Flush, compaction and partition split are one operation: a sorted stream is rewritten, and each entry is **kept**

@@ -15,8 +15,8 @@
 //! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
 //!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
 //!   copied in full, and the copy recovers from the same bytes as its origin.
-//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so.
-//!   After an error everything that was made is removed.
+//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so. After
+//!   an error everything that was created is removed.
 
 mod target;
 

@@ -115,7 +115,7 @@ impl SortedTable {
         source: IoSource,
     ) -> Result<Option<(u64, Value)>> {
         let damage = |at: u64| {
-            let damage = Corruption::new(at, "value record", "a whole record", "one that does not check");
+            let damage = Corruption::new(at, "value record", "a whole record", "one that fails its checks");
             damage.of(self.file.reader().path())
         };
         let len = end.checked_sub(start).filter(|_| end <= self.properties.values_end).ok_or_else(|| damage(start))?;

@@ -1,9 +1,9 @@
-//! The stale estimate: how many bytes of values are dead without anybody knowing which. Newer versions have
+//! The stale estimate: how many bytes of values are dead although it is not known which. Newer versions have
 //! overwritten them, and no rewrite has read both yet.
 //!
 //! ```text
 //! commits overwrite some (estimated by sample) ─▶ + ┐
-//! rewrites drop what they find stale ──────────▶ - ├─ never more than stands above the largest sorted run
+//! rewrites drop what they find stale ──────────▶ - ├─ never more than is above the largest sorted run
 //! ```
 //!
 //! Both are approximate: a filter may say that a new key exists, and a snapshot keeps what is stale. The bound is

@@ -1,7 +1,7 @@
 //! `streams`: values in append files by update frequency, survivors of GC by age. Ours.
 //!
 //! ```text
-//! put ─▶ sketch: how often lately? ─▶ one of 5 files ─▶ log and memtable: its address
+//! put ─▶ sketch: how often recently? ─▶ one of 5 files ─▶ log and memtable: its address
 //!                                                       └─ a merge drops it ─▶ counted in its file
 //! GC: files with most dead/live × age ─▶ live values ─▶ one of 4 files by age
 //!                                        └─▶ a forwarding file says where: readers follow it,
