@@ -25,7 +25,7 @@ pub const ROW_BYTES: u64 = 10;
 pub struct Row {
     /// Where its record stood in the old file.
     pub from: u32,
-    /// Where it stands in the new one.
+    /// Where it is in the new one.
     pub to: u32,
     /// Which of the output files that is.
     pub output: u16,
@@ -56,7 +56,7 @@ pub fn encode(out: &mut Vec<u8>, place: (FileId, u64), file: FileId, forwards: &
 /// Reads the body of a record of forwards.
 ///
 /// # Errors
-/// If it is none: rows in another order, or of an output that is not listed, included.
+/// If it is none: rows in another order, or of an output that does not exist, included.
 pub fn decode(body: &[u8]) -> Result<Forwards, Corruption> {
     let mut input = Input::new(body, "forwards");
     let count = input.varint_up_to(body.len() as u64)?;

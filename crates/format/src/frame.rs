@@ -167,7 +167,7 @@ pub fn judge(bytes: &[u8], file: FileId, offset: u64, ends: bool) -> Broken {
 }
 
 /// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how
-/// many bytes that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole
+/// many bytes that record says it has. For whoever continues behind damage: a header proves itself by 48 bits, a whole
 /// record by 88.
 #[must_use]
 pub fn find_header(bytes: &[u8], file: FileId, offset: u64) -> Option<(usize, u64)> {

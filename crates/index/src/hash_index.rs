@@ -70,7 +70,7 @@ pub struct HashIndexOptions {
     pub ways: u32,
     /// Bits of an entry that distinguish keys: 1 to 32.
     pub tag_bits: u32,
-    /// Bits of an entry that tell runs apart: 1 to 32; with the tag's at most 48, since the rest leads to the next
+    /// Bits of an entry that distinguish runs: 1 to 32; with the tag's at most 48, since the rest leads to the next
     /// entry of a chain. More runs than they can tell are searched without the index.
     pub run_bits: u32,
     /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not

@@ -1,4 +1,4 @@
-//! Removes files that nobody needs any more.
+//! Removes files that are no longer needed.
 //!
 //! Removing a file of some MiB takes the system a millisecond, and the last holder of a version may have a hundred of
 //! them. A reader must not pay for that. So a thread of its own removes files, once there is one; before that, and

@@ -121,7 +121,7 @@ impl PlacementKind {
     pub const ALL: [Self; 7] =
         [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
 
-    /// A placement that somebody else wrote: [`Options::placements`] must have it whenever the database is opened.
+    /// A placement that another author wrote: [`Options::placements`] must have it whenever the database is opened.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when this is no name for one ([`PlacementName`]).
@@ -172,7 +172,7 @@ pub struct Options {
     /// How separated values are read.
     pub reads: Reads,
     /// The most bytes of files that are read through mapped pages, where they are. Files beyond that are read by calls,
-    /// until others that were not read lately have given their pages back to the system, which may keep them in its
+    /// until others that were not read recently have given their pages back to the system, which may keep them in its
     /// cache. Unset, half of the machine's memory. It does not belong to
     /// `memory_limit`: these pages are the system's, which takes them back when it needs them.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
@@ -188,7 +188,7 @@ pub struct Options {
     pub log_bytes: u64,
     /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes,
     /// compactions and GC need them to give space back. Unset: three quarters of what the database takes, at
-    /// most 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for
+    /// most 64 MiB or a sixteenth. With 0, puts continue until the disk is nearly full, and emptying it may fail for
     /// want of room. A thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of
     /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]

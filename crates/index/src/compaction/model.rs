@@ -66,7 +66,7 @@ struct ModelTable {
     versions: Vec<ModelVersion>,
 }
 
-/// What other jobs are told of the keys that a job writes.
+/// What other jobs know of the keys that a job writes.
 #[derive(Clone, Copy, Debug)]
 enum Marked {
     /// Any of the level.

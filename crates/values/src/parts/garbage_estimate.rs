@@ -97,7 +97,7 @@ impl GarbageEstimate {
         self.last.hold().dead.saturating_add(changed)
     }
 
-    /// Bytes that were written, deleted or collected since the last look.
+    /// Bytes that were written, deleted or garbage-collected since the last look.
     #[must_use]
     pub fn changed(&self) -> u64 {
         let last = self.last.hold();
@@ -259,7 +259,7 @@ mod tests {
         (fs, files)
     }
 
-    /// Appends a record whose key says where it stands and whether it is dead.
+    /// Appends a record whose key says where it is and whether it is dead.
     fn append(files: &ValueFiles, file: &Arc<ValueFile>, bytes: usize, is_dead: bool) -> u64 {
         let mut record = Vec::new();
         let mut key = vec![if is_dead { b'd' } else { b'l' }];

@@ -2,7 +2,7 @@
 //! `docs/formats/value.md`.
 //!
 //! ```text
-//!  at a whole record ──▶ report it, go on behind it
+//!  at a whole record ──▶ report it, continue behind it
 //!  at a sound header with a damaged payload, and right behind that another header, or the end ──▶ one damaged record
 //!  else ──▶ try every following offset for one of the two; what was skipped is one damaged stretch
 //! ```
@@ -60,7 +60,7 @@ pub struct Damage {
     pub problem: String,
 }
 
-/// What stands at some place of a file.
+/// What is at some place of a file.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// A whole record, and how long it is.
@@ -202,7 +202,7 @@ impl Salvage {
         }
     }
 
-    /// What stands at `offset`.
+    /// What is at `offset`.
     fn look(&mut self, offset: u64) -> Look {
         let (file, end) = (self.file, self.window.end());
         let Some(span) = frame::header_span(self.window.at(offset, HEADER_BYTES as u64), file, offset) else {

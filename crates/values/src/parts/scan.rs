@@ -83,7 +83,7 @@ impl Scan {
         }
     }
 
-    /// Skips damage to the next whole record. Returns where that stands, if there is one.
+    /// Skips damage to the next whole record. Returns where that is, if there is one.
     ///
     /// # Errors
     /// I/O errors.

@@ -159,7 +159,7 @@ impl Indexes {
         Self { budget, loaded: Mutex::default() }
     }
 
-    /// Reads the index of a table, and keeps it if there is memory for it, or if tables not searched lately free
+    /// Reads the index of a table, and keeps it if there is memory for it, or if tables not searched recently free
     /// enough.
     fn load(&self, table: &Arc<SortedTable>, source: IoSource) -> Result<Arc<Loaded>> {
         let index = table.read_index(source)?;

@@ -13,7 +13,7 @@ use crate::placement::SpacePressure;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The share of the garbage allowed by the space target that is always stale: half of what there is at the next
-/// rewrite. With this share files are collected when they are about 0.6 valid. With a smaller share, less is copied
+/// rewrite. With this share GC takes files when they are about 0.6 valid. With a smaller share, less is copied
 /// and the index is rewritten more often.
 const STALE_SHARE: u64 = 5;
 

@@ -58,7 +58,7 @@ impl GcClaim {
 pub enum GcOutcome {
     /// Nothing has moved; the next pick knows better how much is dead.
     Looked,
-    /// Garbage was collected.
+    /// Garbage was freed.
     Collected {
         /// Bytes that come free: those of the drained files minus those of the copies.
         freed_bytes: u64,

@@ -201,7 +201,7 @@ impl HashKvState {
         self.in_tails.front() == Some(&seqno)
     }
 
-    /// Appends to the group of `key` and returns where the record stands.
+    /// Appends to the group of `key` and returns where the record is.
     fn append(
         &mut self,
         (files, options): (&ValueFiles, &ValueOptions),
