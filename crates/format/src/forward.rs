@@ -1,4 +1,4 @@
-//! Where the values of a file have moved, without a word to the index. Page: `docs/formats/value.md`.
+//! Where the values of a file have moved without a write to the index. Page: `docs/formats/value.md`.
 //!
 //! ```text
 //! forwarding file   header │ description │ forwards of one value file │ forwards of another │ …

@@ -1,8 +1,9 @@
 //! The paper's projections (figures 2, 4, 5 and 6) as curves, computed from the equations alone.
 //!
-//! Our text of the paper has no pictures. What each panel shows is taken from the sentences about it, quoted at each
-//! function. Ranges, and the parameters that the sentences leave open, are our choice; titles and legends name them.
-//! Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a projection.
+//! The pictures are missing from our copy of the paper. What each panel shows is taken from the sentences about it,
+//! quoted at each function. Ranges, and the parameters that the sentences leave open, are our choice; titles and
+//! legends name them. Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a
+//! projection.
 
 use crate::{
     design::{Compaction, Design},
