@@ -71,7 +71,7 @@ fn the_table_says_what_each_figure_means() {
         ("cost ratio", "amplification / beta"),
         ("space amplification", "extra bytes for each byte"),
         ("levels", "whole number"),
-        ("growth", "same size"),
+        ("size ratio", "same size"),
     ] {
         let line = table.lines().find(|line| line.trim_start().starts_with(name));
         assert!(line.is_some_and(|line| line.contains(meaning)), "{name}: {table}");
