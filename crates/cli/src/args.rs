@@ -39,7 +39,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub keyspace: String,
 
-    /// What a write survives: `sync`, a power loss; `buffered`, a killed process; `memory`, neither until the program has ended.
+    /// What a write survives: `sync`, power loss; `buffered`, a kill; `memory`, neither until the program has ended.
     #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
     pub durability: Option<Durability>,
 
@@ -120,8 +120,8 @@ pub enum Command {
 
     /// Read keys and values from a file or a directory.
     #[command(
-        long_about = "Read keys and values from a file or a directory. The database and the keyspace are created if they \
-            do not exist.\n\n\
+        long_about = "Read keys and values from a file or a directory. The database and the keyspace are created if \
+            they do not exist.\n\n\
             tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return \
             and any byte\n\
             jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
@@ -211,8 +211,8 @@ pub enum Command {
             diffkv, unikv or streams. The placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
             for all of them, such as keyspace.values.separate_from_bytes=1KiB. Database options in --options and --set \
-            apply to DST. SRC is opened read-only, so no process can write to it meanwhile. At the end DST is reopened and \
-            every entry is compared with SRC.\n\n\
+            apply to DST. SRC is opened read-only, so no process can write to it meanwhile. At the end DST is reopened \
+            and every entry is compared with SRC.\n\n\
             Until then the copy is called DST.partial: a directory called DST is complete. After a failure, remove \
             DST.partial and start again.",
         after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
@@ -224,8 +224,8 @@ pub enum Command {
     #[command(
         long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
             records are found however damaged the bytes around them are. Without --out it only reports the records of \
-            each file, damaged stretches with offset and length, and the state of each key. With --out DIR it creates a \
-            new database with the newest value of every key, unless something newer is recorded: a delete, a note that \
+            each file, damaged stretches with offset and length, and the state of each key. With --out DIR it creates \
+            a new database with the newest value of every key, unless something newer is recorded: a delete, a note that \
             the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
             files. DIR is called DIR.partial until it is complete. Options of the new database come from --options and \
             --set.\n\n\

@@ -34,7 +34,7 @@ Run experiments and say which of the papers' results they reproduce.
 
 NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
 scans your own keys and values (--input; held in memory); or performance, which compares all placements with RocksDB, \
-LMDB and fjall in one --setting, prints the figures as tables and reports for each of our targets whether it was reached. \
+LMDB and fjall in one --setting, prints the figures as tables and reports which of our targets were reached. \
 It waits for a machine on which nothing else runs, and refuses after a minute unless --busy is given. Runs that --out \
 already has are not made again, so the same command continues a session that was stopped.
 
