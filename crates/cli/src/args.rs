@@ -225,8 +225,8 @@ pub enum Command {
         long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
             records are found however damaged the bytes around them are. Without --out it only reports the records of \
             each file, damaged stretches with offset and length, and the state of each key. With --out DIR it creates \
-            a new database with the newest value of every key, unless something newer is recorded: a delete, a note that \
-            the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
+            a new database with the newest value of every key, unless something newer is recorded: a delete, a note \
+            that the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
             files. DIR is called DIR.partial until it is complete. Options of the new database come from --options and \
             --set.\n\n\
             Give it all value files of one database at once, so that it finds the newest version of each key. Never \
