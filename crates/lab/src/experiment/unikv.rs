@@ -119,8 +119,8 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         place: "experiment 1, figure 9 and table I",
         title: "Loads, reads, scans, updates; bytes written and read; space",
         note: "`inline` stands for LevelDB, and for the other stores where the paper speaks of all. `tiered`, for \
-               PebblesDB, is only shown. Reads are half as many as keys, in the paper a tenth; they begin when background \
-               work of the load is done.",
+               PebblesDB, is only shown. Reads are half as many as keys, in the paper a tenth; they begin when \
+               background work of the load is done.",
         arms: micro(scale, seed),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &["load", "read", "update"]),
