@@ -1,4 +1,4 @@
-//! Seams of the index: what to compact next, and which level-0 tables may hold a key. Both are pure.
+//! Interfaces of the index: what to compact next, and which level-0 tables may hold a key. Both are pure.
 
 use std::{collections::BTreeSet, fmt};
 

@@ -11,8 +11,8 @@ pub trait Clock: Send + Sync + Debug {
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
 
-    /// The same time from a clock that is cheaper to read and moves a few milliseconds at a time, so it may be that much
-    /// behind; `None` without one.
+    /// The same time from a clock that is cheaper to read and moves a few milliseconds at a time, so it may be that
+    /// much behind; `None` without one.
     fn coarse_now(&self) -> Option<Duration> {
         None
     }

@@ -1,7 +1,7 @@
 //! Runs policies on a model of a tree in which each table lists all its versions.
 //!
-//! Random flushes, jobs that run side by side and end in any order, and changes of policy on the way: after each
-//! step, what stands further up must be newer, for every key. That is all a policy can break.
+//! Random flushes, jobs that run at the same time and end in any order, and changes of policy on the way: after each
+//! step, what is further up must be newer, for every key. That is all a policy can break.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -66,7 +66,7 @@ struct ModelTable {
     versions: Vec<ModelVersion>,
 }
 
-/// What other jobs are told of the keys that a job writes.
+/// What other jobs know of the keys that a job writes.
 #[derive(Clone, Copy, Debug)]
 enum Marked {
     /// Any of the level.

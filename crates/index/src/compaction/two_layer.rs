@@ -10,9 +10,9 @@
 //! UniKV splits the tree by key range before it grows (§III-D). Without a split, merges cost as much as the tree is
 //! large.
 //!
-//! **Space** (ours). What level 0 overwrites is there twice until it is merged. Nobody knows how much that is: at
-//! most all entries that are not in the largest run. When they are more than `overwritten_share` of those, level 0 is
-//! merged although it is not large.
+//! **Space** (ours). Entries that level 0 overwrites exist twice until it is merged. It is not known how many these
+//! are: at most all entries that are not in the largest run. When they are more than `overwritten_share` of those,
+//! level 0 is merged although it is not large.
 //!
 //! **Size-based merge** (§III-E): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them.
 //! Runs are merged with each other, the newest first, up to the first that is larger than all before it: so each byte

@@ -9,7 +9,7 @@
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | shared by tables: the cache and the budget for indexes and filters |
 //!
-//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, side by side),
+//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, adjacent ones),
 //! takes the block from the cache or reads it, and finds the key in it.
 //!
 //! A table that is no longer needed is marked obsolete, and its file is removed when the last reference is dropped.
