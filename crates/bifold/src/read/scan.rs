@@ -77,7 +77,7 @@ pub(super) struct Pinned {
     pub tree: Arc<Tree>,
     pub values: Arc<Values>,
     /// Pointers stay valid as long as it is open.
-    _snapshot: Arc<SnapshotGuard>,
+    snapshot: Arc<SnapshotGuard>,
     /// Whether a separated value was asked for.
     values_asked: AtomicBool,
 }
@@ -185,7 +185,7 @@ impl Reader {
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
         let reader = Arc::clone(self);
-        let pinned = Arc::new(Pinned { reader, tree, values, _snapshot: snapshot, values_asked });
+        let pinned = Arc::new(Pinned { reader, tree, values, snapshot, values_asked });
         Range { state, front: Ahead::default(), back: Ahead::default(), left: None, pinned }
     }
 }
@@ -204,6 +204,9 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
 /// on, should they come from the device.
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
     let Fresh { view, bounds: (lower, upper), seqno } = fresh;
+    if pinned.tree.note_scan(&view) {
+        pinned.snapshot.makes_due(pinned.tree.keyspace);
+    }
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
     let is_first = AtomicBool::new(ahead.is_some());

@@ -117,7 +117,8 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
         Compaction::Tiered(tiered) => Box::new(tiered::Tiered::new(tiered, table_bytes)),
         Compaction::TwoLayer(layers) => {
             let policy = two_layer::TwoLayer::new(layers, table_bytes);
-            Box::new(policy.with_overwritten_share(overwritten_share(options)))
+            let policy = policy.with_overwritten_share(overwritten_share(options));
+            Box::new(if options.hash_index.is_some() { policy.with_hash_index() } else { policy })
         }
     }
 }
