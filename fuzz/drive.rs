@@ -15,7 +15,7 @@ use bifold_format::{
     manifest::{self, ManifestReader},
     pointer,
     sorted::{self, Dropped, PROPERTIES_END_BYTES},
-    table::{FOOTER_BYTES, Footer, index::Index, properties::Properties, tombstones},
+    table::{FOOTER_BYTES, Footer, index::Index, parts, properties::Properties, tombstones},
     value::{self, Stored, ValueKind},
 };
 
@@ -214,6 +214,10 @@ pub fn footer(bytes: &[u8]) {
 
 /// The index of a table.
 pub fn index(bytes: &[u8]) {
+    let (front, back) = bytes.split_at(bytes.len() / 2);
+    if let Ok(whole) = parts::whole([front, back]).and(parts::whole([bytes])) {
+        assert!(whole.is_empty() || Index::parse(&whole).is_ok_and(|index| index.heads_match()));
+    }
     let Ok(index) = Index::parse(bytes) else { return };
     assert!(index.blocks() <= bytes.len());
     let piece = &bytes[bytes.len() / 2..];

@@ -1,12 +1,12 @@
-//! A placement of one's own: an append-only log with garbage collection, in the public interface alone.
+//! Your own placement: an append-only log with garbage collection, written with the public interface alone.
 //!
 //! ```text
 //! oldest ─▶ file │ file │ … │ file ◀─ newest: commits append here
-//!           GC takes the files with most garbage, asks the index which of their values are current, copies those to
-//!           a new file, and commits their new addresses. The engine deletes the old files when that is durable.
+//!           GC takes the files with most garbage, looks up in the index which of their values are current, copies
+//!           those to a new file, and commits their new addresses. Then the engine deletes the old files.
 //! ```
 //!
-//! What is dead it learns from flush and compaction alone; with a `GarbageEstimate` it would ask the index earlier.
+//! It learns what is dead from flush and compaction alone; with a `GarbageEstimate` it would know earlier.
 //! `cargo run -p bifold --example own_placement` uses it; a test of `bifold-conformance` runs the battery on it.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,7 @@ pub const NAME: &str = "append_only";
 /// One GC run takes at most so many files: enough to be worth a sync.
 const FILES_AT_ONCE: usize = 4;
 
-/// GC takes no file with less garbage than this share of it, unless everything is asked for.
+/// GC takes no file with less garbage than this share of it, unless everything is requested.
 const DEAD_SHARE_MIN: f64 = 0.1;
 
 /// All values of at least `separate_from_bytes`, in the order of arrival.
@@ -48,7 +48,7 @@ impl AppendOnly {
         }))
     }
 
-    /// The files that GC may take, oldest first: nobody appends to them, and they can be read.
+    /// The files that GC may take, oldest first: nothing appends to them, and they can be read.
     fn sealed(&self) -> Vec<Arc<ValueFile>> {
         let busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut files, left_out) = (self.log.sealed(), self.files.left_out_files());
@@ -56,7 +56,8 @@ impl AppendOnly {
         files
     }
 
-    /// What GC takes next: the emptiest files while space exceeds its target, or the oldest when all are asked for.
+    /// What GC takes next: the files with most garbage while space exceeds its target, or the oldest if all
+    /// are requested.
     fn next(&self, pressure: &SpacePressure) -> Vec<Arc<ValueFile>> {
         let (mut files, space) = (self.sealed(), self.space());
         if let Some(before) = pressure.all_before {
@@ -96,12 +97,12 @@ impl Placement for AppendOnly {
             WriteOp::Put { key, value } if value.len() as u64 >= self.options.now().separate_from_bytes => {
                 self.log.append(seqno, key, value).map(Some)
             }
-            // GC asks the index, so a file need not know of deletes.
+            // GC looks keys up in the index, so a file need not know of deletes.
             WriteOp::Put { .. } | WriteOp::Delete { .. } | WriteOp::DeleteRange { .. } => Ok(None),
         }
     }
 
-    /// Flush and compaction count what they drop as dead in its file; the manifest remembers it.
+    /// Flush and compaction count what they drop as dead in its file; the manifest records it.
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(CountDead::default()))
     }

@@ -1,10 +1,12 @@
 //! From a batch to the log and the memtable: the only path of writes.
 
 pub(crate) mod memory;
+pub(crate) mod moves;
 pub(crate) mod op;
 pub(crate) mod overwrites;
 pub(crate) mod pace;
 pub(crate) mod room;
 pub(crate) mod slow;
+pub(crate) mod syncs;
 pub(crate) mod wal;
 pub(crate) mod write;

@@ -1,40 +1,50 @@
-//! The state of one open database, which its handles and its workers share.
+//! One open database: its parts, and what takes several of them.
+//!
+//! ```text
+//!                        ┌─▶ Reader
+//! Db, Keyspace ─▶ Engine ┼─▶ Committer ─▶ Throttle ─▶ Waits ◀─ ─ ─ ─ ─ ┐ due work, where callers do it
+//!                        │       │ ▲   ─▶ Syncs                        │
+//!                        │       │ └── MoveCommits ◀─ Gc ◀─────────────┤
+//!                        │       ▼        Flusher, Compactor, Rewrites, Reclaims ◀─ Scheduler
+//!                        └─▶ State ─▶ Pace, Room, Work, Health, Trees
+//! ```
+//!
+//! A part holds those that it calls. None of them knows the engine.
+
+mod parts;
 
 use std::{
     fmt,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::AtomicU64},
 };
 
-use bifold_contract::{Error, LogFloor, Result, SeqNo};
+use bifold_contract::{Error, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
+pub(crate) use self::parts::Recovered;
+use self::parts::{Parts, Shared};
 use crate::{
     api::{
-        options::{Options, Workers},
+        options::{Durability, KeyspaceOptions, Options},
         stats::counters::Counters,
     },
-    background::{space::Space, work::Work},
+    background::{
+        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, waits::Waits, work::Work,
+    },
     commit::{
         memory::MemoryPlan,
-        pace::{Pace, PacedBy},
+        op::Op,
+        pace::Pace,
         room::Room,
+        syncs::Syncs,
         wal::Wal,
+        write::{Committer, Condition},
     },
-    state::{
-        health::Health,
-        install::State,
-        manifest::ManifestFile,
-        snapshot::Snapshots,
-        tree::Tree,
-        trees::{Numbers, Trees},
-    },
+    read::get::Reader,
+    state::{health::Health, install::State, snapshot::Snapshots, tree::Tree, trees::Trees},
     transaction::memory::TransactionMemory,
-    waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
+    waiting::{signal::Signal, sync::FairLock},
 };
 
 /// One open database.
@@ -51,8 +61,8 @@ pub(crate) struct Engine {
     pub tables: Arc<TableContext>,
     /// The commit lock, around the log.
     pub wal: Arc<FairLock<Wal>>,
-    /// Syncs of the log, shared by all threads that wait for one.
-    pub group_sync: GroupSync,
+    /// Syncs of the log and of values, shared by all threads that wait for one.
+    pub syncs: Arc<Syncs>,
     /// The last sequence number that reads may see.
     pub visible: Arc<AtomicU64>,
     /// Open snapshots.
@@ -60,7 +70,7 @@ pub(crate) struct Engine {
     /// What open transactions hold.
     pub transactions: Arc<TransactionMemory>,
     /// Its state, and every change of that.
-    pub state: State,
+    pub state: Arc<State>,
     /// Notifies threads that wait for a change of any of these.
     pub signal: Arc<Signal>,
     /// The running background work.
@@ -77,137 +87,110 @@ pub(crate) struct Engine {
     pub counters: Arc<Counters>,
     /// Values that opening found damaged: see [`Db::damage`](crate::Db::damage).
     pub damaged: Vec<Error>,
-    /// Numbers for new files.
-    pub numbers: Numbers,
     /// Its trees.
     pub trees: Arc<Trees>,
+    /// How threads wait for background work.
+    pub waits: Arc<Waits>,
+    /// The path of writes.
+    pub committer: Arc<Committer>,
+    /// Point reads and iterators.
+    pub reader: Arc<Reader>,
+    /// Writes memtables as tables.
+    pub flusher: Arc<Flusher>,
+    /// Rewrites key ranges for callers and GC.
+    pub rewrites: Arc<Rewrites>,
+    /// Runs GC jobs.
+    pub gc: Arc<Gc>,
+    /// Background work: what is due, and who does it.
+    pub scheduler: Arc<Scheduler>,
     /// Its drop lets other processes open the database.
-    _lock: Box<dyn FileLock>,
-}
-
-/// What recovery found, from which an engine is made.
-pub(crate) struct Recovered {
-    pub env: Env,
-    pub dir: Dir,
-    pub options: Options,
-    pub plan: MemoryPlan,
-    pub tables: Arc<TableContext>,
-    pub value_memory: Memory,
-    pub unsynced: Arc<Unsynced>,
-    pub lock: Box<dyn FileLock>,
-    pub manifest: ManifestFile,
-    pub wal: Wal,
-    pub visible: SeqNo,
-    pub replaying: Option<LogFloor>,
-    pub numbers: Numbers,
-    pub trees: Vec<Arc<Tree>>,
-    pub damaged: Vec<Error>,
-    pub reserve_bytes: u64,
+    _lock: Arc<dyn FileLock>,
 }
 
 impl Engine {
     /// An engine over what recovery found.
-    pub fn new(found: Recovered) -> Arc<Self> {
-        let signal = Arc::<Signal>::default();
-        let work = Arc::new(Work::new(Arc::clone(&signal)));
-        let trees = Arc::new(Trees::new(found.trees));
-        let (snapshots, counters) = (Snapshots::of(&work), Arc::<Counters>::default());
-        let space = Arc::new(Space::new(&snapshots, &work));
-        let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
-        let background_rate = found.options.background_bytes_per_second;
-        let pace = Arc::new(Pace::new(found.plan.memtable, background_rate, &found.env.clock, &paced_by));
-        let room = Arc::new(Room::new(
-            (&found.dir, &found.env.clock),
-            (&trees, &signal),
-            found.options.free_bytes_min,
-            (found.reserve_bytes, found.manifest.snapshot_bytes()),
-        ));
-        let health = Arc::new(Health::new(Arc::clone(&signal)));
-        let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
-        let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
-        let state = State {
-            dir: found.dir.clone(),
-            access: found.options.access,
-            placements: found.options.placements.clone(),
-            manifest: Mutex::new(found.manifest),
-            replaying: Mutex::new(found.replaying),
-            trees: Arc::clone(&trees),
-            numbers: found.numbers.clone(),
-            visible: Arc::clone(&visible),
-            wal: Arc::clone(&wal),
-            health: Arc::clone(&health),
-            room: Arc::clone(&room),
-            pace: Arc::clone(&pace),
-            work: Arc::clone(&work),
-            tables: Arc::clone(&found.tables),
-            value_memory: found.value_memory,
-            unsynced: found.unsynced,
-        };
+    pub fn new(mut found: Recovered) -> Arc<Self> {
+        let damaged = std::mem::take(&mut found.damaged);
+        let shared = Shared::new(found);
+        let parts = Parts::new(&shared);
         Arc::new(Self {
-            env: found.env,
-            dir: found.dir,
-            options: found.options,
-            plan: found.plan,
-            tables: found.tables,
-            wal,
-            group_sync: GroupSync::default(),
-            visible,
-            snapshots,
-            transactions,
-            state,
-            signal,
-            work,
-            space,
-            pace,
-            room,
-            health,
-            counters,
-            damaged: found.damaged,
-            numbers: found.numbers,
-            trees,
-            _lock: found.lock,
+            env: shared.env,
+            dir: shared.dir,
+            options: shared.options,
+            plan: shared.plan,
+            tables: shared.tables,
+            wal: shared.wal,
+            visible: shared.visible,
+            snapshots: shared.snapshots,
+            transactions: shared.transactions,
+            state: shared.state,
+            signal: shared.signal,
+            work: shared.work,
+            space: shared.space,
+            pace: shared.pace,
+            room: shared.room,
+            health: shared.health,
+            counters: shared.counters,
+            damaged,
+            trees: shared.trees,
+            syncs: parts.syncs,
+            waits: parts.waits,
+            committer: parts.committer,
+            reader: parts.reader,
+            flusher: parts.flusher,
+            rewrites: parts.rewrites,
+            gc: parts.gc,
+            scheduler: parts.scheduler,
+            _lock: shared.lock,
         })
     }
 
-    /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
-    pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        self.health.watch(outcome)
-    }
-
-    /// Does `work`, which changes shared state. A panic poisons the database, notifies waiting threads, and continues.
-    pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
-        self.health.guard(what, work)
-    }
-
-    /// Whether `tree` can be read.
-    ///
-    /// # Errors
-    /// [`Error::Closed`].
-    pub fn readable(&self, tree: &Tree) -> Result<()> {
-        if tree.is_dropped() {
-            return Err(Error::Closed { what: format!("keyspace `{}`", tree.name) });
-        }
-        self.health.open()
-    }
-
-    /// The last sequence number that reads may see.
-    pub fn visible(&self) -> SeqNo {
-        self.visible.load(Ordering::Acquire)
-    }
-
-    /// Makes everything committed so far survive a power loss.
+    /// Commits `ops` atomically. The caller has checked them.
     ///
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
-    pub fn sync(&self) -> Result<()> {
-        self.state.writable()?;
-        let last = self.wal.hold().next_seqno() - 1;
-        self.sync_upto(last)
+    pub fn commit(&self, ops: &[Op<'_>], durability: Durability) -> Result<()> {
+        self.commit_if(ops, durability, &mut || Ok(true)).map(drop)
     }
 
-    /// Whether background work runs in the calling thread.
-    pub fn works_in_caller(&self) -> bool {
-        self.options.workers == Workers::Caller
+    /// Commits `ops` if `condition` holds, with no other commit in between, and does what is due then if callers do
+    /// that. Returns as [`Committer::commit_if`].
+    ///
+    /// # Errors
+    /// As [`Engine::commit`], and those of `condition`.
+    pub fn commit_if(
+        &self,
+        ops: &[Op<'_>],
+        durability: Durability,
+        condition: &mut impl Condition,
+    ) -> Result<Option<SeqNo>> {
+        let committed = self.committer.commit_if(ops, durability, condition)?;
+        if committed.is_some() && !ops.is_empty() {
+            self.waits.run_due_work()?;
+        }
+        Ok(committed)
+    }
+
+    /// Changes the options of a keyspace, and does what is due then if callers do that.
+    ///
+    /// # Errors
+    /// Those of [`State::set_options`].
+    pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
+        self.health.guard("changing options", || match self.state.set_options(tree, options)? {
+            true => self.waits.run_due_work(),
+            false => Ok(()),
+        })
+    }
+
+    /// Gives an existing keyspace the options that it was opened with, and does what is due then.
+    ///
+    /// # Errors
+    /// Those of [`State::open_with_options`].
+    pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
+        self.health.guard("changing options", || match self.state.open_with_options(tree, options)? {
+            true => self.waits.run_due_work(),
+            false => Ok(()),
+        })
     }
 
     /// Closes the database: syncs the log and stops background work. Only the first call does anything.
@@ -215,8 +198,8 @@ impl Engine {
     /// # Errors
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
-        let synced = match self.state.writable() {
-            Ok(()) => self.sync().and_then(|()| self.state.record_value_lengths()),
+        let synced = match self.health.takes_writes() {
+            Ok(()) => self.syncs.sync().and_then(|()| self.state.record_value_lengths()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
@@ -232,6 +215,6 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("dir", &self.dir).field("visible", &self.visible()).finish_non_exhaustive()
+        f.debug_struct("Engine").field("dir", &self.dir).field("visible", &self.state.visible()).finish_non_exhaustive()
     }
 }

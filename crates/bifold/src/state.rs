@@ -5,6 +5,7 @@ pub(crate) mod configure;
 pub(crate) mod health;
 pub(crate) mod install;
 pub(crate) mod manifest;
+pub(crate) mod numbers;
 pub(crate) mod presets;
 pub(crate) mod recover;
 pub(crate) mod snapshot;

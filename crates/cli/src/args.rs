@@ -21,7 +21,7 @@ use crate::{
     name = "bifold",
     version,
     propagate_version = true,
-    after_help = "Start with `bifold demo`. Every command explains itself: `bifold put --help`."
+    after_help = "Start with `bifold demo`. The help of every command has examples: `bifold put --help`."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub keyspace: String,
 
-    /// What a write survives: `sync` power loss, `buffered` a killed process, `memory` neither before the program ends.
+    /// What a write survives: `sync`, power loss; `buffered`, a kill; `memory`, neither until the program has ended.
     #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
     pub durability: Option<Durability>,
 
@@ -120,8 +120,8 @@ pub enum Command {
 
     /// Read keys and values from a file or a directory.
     #[command(
-        long_about = "Read keys and values from a file or a directory. The database and the keyspace are made if they \
-            do not exist.\n\n\
+        long_about = "Read keys and values from a file or a directory. The database and the keyspace are created if \
+            they do not exist.\n\n\
             tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return \
             and any byte\n\
             jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
@@ -177,7 +177,7 @@ pub enum Command {
     )]
     Verify(DbArgs),
 
-    /// Rewrite everything into its final shape: no dead bytes, fewest files to read.
+    /// Merge everything down to the last level: no dead bytes, fewest files to read.
     #[command(
         long_about = "Flush and compact all keyspaces, and wait until that is done: no dead bytes remain and reads \
             touch the fewest files.",
@@ -211,8 +211,8 @@ pub enum Command {
             diffkv, unikv or streams. The placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
             for all of them, such as keyspace.values.separate_from_bytes=1KiB. Database options in --options and --set \
-            apply to DST. SRC is opened read-only, so nobody can write to it meanwhile. At the end DST is reopened and \
-            every entry is compared with SRC.\n\n\
+            apply to DST. SRC is opened read-only, so no process can write to it meanwhile. At the end DST is reopened \
+            and every entry is compared with SRC.\n\n\
             Until then the copy is called DST.partial: a directory called DST is complete. After a failure, remove \
             DST.partial and start again.",
         after_long_help = "Examples:\n  bifold convert my.db new.db --placement hashkv\n  \
@@ -220,27 +220,27 @@ pub enum Command {
     )]
     Convert(ConvertArgs),
 
-    /// Read value files whose index is lost, and make a new database from them.
+    /// Read value files whose index is lost, and create a new database from them.
     #[command(
         long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
             records are found however damaged the bytes around them are. Without --out it only reports the records of \
-            each file, damaged stretches with offset and length, and the state of each key. With --out DIR it makes a \
-            new database with the newest value of every key, unless something newer is recorded: a delete, a note that \
-            the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
+            each file, damaged stretches with offset and length, and the state of each key. With --out DIR it creates \
+            a new database with the newest value of every key, unless something newer is recorded: a delete, a note \
+            that the key's value moved elsewhere, or an entry in a drop file of placement novkv. It never changes the \
             files. DIR is called DIR.partial until it is complete. Options of the new database come from --options and \
             --set.\n\n\
             Give it all value files of one database at once, so that it finds the newest version of each key. Never \
             mix the files of two databases.\n\n\
             Value files do not record the following, so salvage cannot restore it:\n\
             * inline values: short ones, and all of placement inline. They are lost.\n\
-            * deletes and range deletes of placements wisckey and diffkv: deleted values come back unless GC has \
-            removed them.\n\
+            * deletes and range deletes of placements wisckey, diffkv, unikv and streams: deleted values come back \
+            unless GC has removed them.\n\
             * deletes of placement novkv that no flush or compaction has seen together with what they delete, or whose \
             drop file is missing or damaged: deleted values come back unless GC has removed them.\n\
             * deletes of placement hashkv whose note was removed by GC, is in a missing file, or was lost with the end \
             of its file: deleted values come back, too.\n\
             * whether a damaged stretch held a newer version of a key: an older value comes back then.\n\
-            * commits that a crash took back, and batches: each value is restored on its own.\n\
+            * commits that a crash undid, and batches: each value is restored on its own.\n\
             * names of keyspaces: `default` for the id that a new database gives it, otherwise `keyspace-ID` or the \
             name from --name; `keyspace-of-file-N` for a file that has lost its keyspace id.\n\n\
             Exit code 1 if something was damaged, even if all the rest was restored.",
@@ -423,7 +423,7 @@ pub struct SalvageArgs {
     /// Value files of one database.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// Make a new database from them in this directory; must not exist, or be empty.
+    /// Create a new database from them in this directory; must not exist, or be empty.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Restore the newest value of every key, even if a delete or a move is newer.

@@ -262,7 +262,7 @@ pub fn c13_damage_is_reported_with_its_place_and_spoils_nothing_else(case: &Case
     assert!(hits > 0, "no damage was found");
 }
 
-/// A scan over damage yields every key, or ends with an error; it never goes on behind one with keys left out.
+/// A scan over damage yields every key, or ends with an error; it never continues behind one with keys left out.
 pub fn c14_an_iterator_leaves_nothing_out_behind_damage(case: &Case) {
     let prepared = prepared(case);
     let tree = prepared.model.current(0).unwrap();

@@ -1,4 +1,4 @@
-//! **Read this first.** The nouns of Bifold and the seams between its crates. Nothing here does I/O.
+//! **Read this first.** The nouns of Bifold and the interfaces between its crates. Nothing here does I/O.
 //!
 //! | file | what it defines |
 //! |---|---|
@@ -11,8 +11,8 @@
 //! | [`error`] | everything that can go wrong, with file, offset and what to do |
 //! | [`option`] | options as users write them: sizes, bounds |
 //! | [`mod@planted`] | bugs planted on purpose, to test the tests |
-//! | [`policy`] | seams: which tables to compact, which level-0 tables may hold a key |
-//! | [`rewrite`] | seam: what happens to the entries and values of a stream that is rewritten |
+//! | [`policy`] | interfaces: which tables to compact, which level-0 tables may hold a key |
+//! | [`rewrite`] | interface: what happens to the entries and values of a stream that is rewritten |
 //! | [`source`] | on whose behalf bytes are read and written, for the statistics |
 //!
 //! `index` and `values` both depend on this crate and never on each other; the engine crate `bifold` joins them.

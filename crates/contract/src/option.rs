@@ -1,4 +1,4 @@
-//! Options as users write them: sizes with units, and the words that say what is out of bounds.
+//! Options as users write them: sizes with units, and errors for those out of bounds.
 //!
 //! Each option is defined once, in the crate that uses it, with its default and its bounds; `bifold::options` joins
 //! them.

@@ -1,7 +1,7 @@
 //! Bugs planted on purpose: tests of the tests.
 //!
-//! A build with `--cfg planted` carries every planted bug, asleep; the environment variable [`VARIABLE`] names the
-//! one to wake. In any other build [`planted!`](crate::planted!) is the constant `false`, and the compiler removes
+//! A build with `--cfg planted` contains every planted bug, inactive; the environment variable [`VARIABLE`] names the
+//! one to activate. In any other build [`planted!`](crate::planted!) is the constant `false`, and the compiler removes
 //! what it guards. `crates/sim/src/planted.rs` lists the bugs and the test that must catch each.
 
 use std::{env, sync::OnceLock};

@@ -1,4 +1,4 @@
-//! Seams of the index: what to compact next, and which level-0 tables may hold a key. Both are pure.
+//! Interfaces of the index: what to compact next, and which level-0 tables may hold a key. Both are pure.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -12,6 +12,12 @@ pub trait CompactionPolicy: Send + Sync + fmt::Debug {
     /// How far the tree is from its target shape: compaction is due from 1.0 on, and larger is worse. Writers are
     /// paced by this number.
     fn debt(&self, levels: &Levels) -> f64;
+
+    /// How far it is from the shape that scans want, where that counts only once a scan has asked for it
+    /// ([`Busy::scans_ask`]): from 1.0 on, a scan asks.
+    fn debt_to_scans(&self, _levels: &Levels) -> f64 {
+        0.0
+    }
 
     /// The name used in options and statistics.
     fn name(&self) -> &'static str;
@@ -41,7 +47,7 @@ impl BusyOutput {
 /// The first and the last key of something (`None`: no upper bound), both inclusive.
 pub type KeyRange = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// What running jobs hold, and what readers may still need.
+/// What running jobs hold, and what readers need.
 #[derive(Clone, Debug, Default)]
 pub struct Busy {
     /// Tables that are inputs of running jobs.
@@ -50,6 +56,8 @@ pub struct Busy {
     pub outputs: Vec<BusyOutput>,
     /// The oldest snapshot that must stay readable, if any.
     pub oldest_snapshot: Option<SeqNo>,
+    /// A scan has met a tree that is in debt to scans.
+    pub scans_ask: bool,
 }
 
 /// How a job produces its result.

@@ -1,7 +1,7 @@
-//! The seam between index and values: what happens to each entry of a sorted stream that is rewritten.
+//! The interface between index and values: what happens to each entry of a sorted stream that is rewritten.
 //!
-//! Flush, compaction and the rewrite of a key range are one act: each entry is **kept** (its value perhaps moved) or
-//! **dropped**.
+//! Flush, compaction and the rewrite of a key range are one operation: each entry is **kept** (its value perhaps moved)
+//! or **dropped**.
 
 use crate::{Entry, FileId, Pointer, Result, SeqNo, ValueEdit};
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! block    entry │ entry │ … │ head u64 per restart │ offset u32 per restart │ prefix length u32 │ restarts u32
-//! entry    shared varint │ tail length varint │ payload length varint │ key tail │ seqno « 8 | kind u64 │ payload
+//! entry    shared varint │ tail length varint │ payload length varint │ key tail │ seqno << 8 | kind u64 │ payload
 //! ```
 //!
 //! Each entry's key is the first `shared` bytes of the key before it and a tail. Every so many entries one shares

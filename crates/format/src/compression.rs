@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A block is stored as it is unless compression makes it at least an eighth smaller: a reader would pay for nothing.
-//! The length is checked before memory is taken for it: against what the reader expects, and where it is much more
-//! than the compressed bytes, against what their structure can give at most, which is read off without decompressing
+//! The length is checked before memory is allocated for it: against what the reader expects and, if it is much more
+//! than the compressed bytes, against the most that their structure can yield, which is known without decompressing
 //! them.
 
 use std::{cell::RefCell, iter, sync::Arc};

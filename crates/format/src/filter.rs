@@ -6,9 +6,9 @@
 //! key hashes   hash u64 │ … │ 0 u8                  ascending
 //! ```
 //!
-//! The high half of a key's hash chooses a line of 512 bits; all its probes fall into that line, so a question costs
-//! one cache miss however many probes it takes. The price is that lines fill unevenly: at 10 bits a key the share of
-//! false positives is 1.0 % where an unblocked filter of that size has 0.8 %.
+//! The high half of a key's hash chooses a line of 512 bits; all its probes fall into that line, so a lookup costs one
+//! cache miss however many probes it takes. The price is that lines fill unevenly: at 10 bits a key the share of false
+//! positives is 1.0 % where an unblocked filter of that size has 0.8 %.
 //!
 //! | bits per key | 6 | 8 | 10 | 12 | 16 | 20 |
 //! |---|---|---|---|---|---|---|

@@ -1,4 +1,4 @@
-//! Where the values of a file have moved, without a word to the index. Page: `docs/formats/value.md`.
+//! Where the values of a file have moved without a write to the index. Page: `docs/formats/value.md`.
 //!
 //! ```text
 //! forwarding file   header │ description │ forwards of one value file │ forwards of another │ …
@@ -25,7 +25,7 @@ pub const ROW_BYTES: u64 = 10;
 pub struct Row {
     /// Where its record stood in the old file.
     pub from: u32,
-    /// Where it stands in the new one.
+    /// Where it is in the new one.
     pub to: u32,
     /// Which of the output files that is.
     pub output: u16,
@@ -56,7 +56,7 @@ pub fn encode(out: &mut Vec<u8>, place: (FileId, u64), file: FileId, forwards: &
 /// Reads the body of a record of forwards.
 ///
 /// # Errors
-/// If it is none: rows in another order, or of an output that is not listed, included.
+/// If it is none: rows in another order, or of an output that does not exist, included.
 pub fn decode(body: &[u8]) -> Result<Forwards, Corruption> {
     let mut input = Input::new(body, "forwards");
     let count = input.varint_up_to(body.len() as u64)?;
@@ -76,7 +76,7 @@ pub fn decode(body: &[u8]) -> Result<Forwards, Corruption> {
         })
         .collect();
     if !rows.is_sorted_by(|a, b| a.from < b.from) {
-        return Err(at.damage("rows ascending by their old offsets", "others"));
+        return Err(at.damage("rows ascending by their old offsets", "rows that do not"));
     }
     if let Some(row) = rows.iter().find(|row| usize::from(row.output) >= outputs.len()) {
         return Err(at.damage(format!("one of {} outputs", outputs.len()), format!("output {}", row.output)));

@@ -19,10 +19,10 @@
 //! * Bit rot does neither. The first and the last byte of header and record are constants with several bits set, so no
 //!   single flipped bit makes the part of a record in some sector all zeros.
 //!
-//! So a record that does not check is a **torn tail** if the file ends inside it or one of its sectors is all zeros;
-//! otherwise it is **corruption**. Two refinements: values may themselves contain zero sectors, so the flags count
-//! them and only *additional* ones prove a tear; and a record whose flag says that everything before it had been
-//! synced proves that damage before it is corruption, whatever it looks like.
+//! So a record that fails its checks is a **torn tail** if the file ends inside it or one of its sectors is all zeros;
+//! otherwise it is **corruption**. Two refinements: values may themselves contain zero sectors, so the flags count them
+//! and only *additional* ones prove a tear; and a record whose flag says that everything before it had been synced
+//! proves that damage before it is corruption, whatever it looks like.
 
 use bifold_contract::{Corruption, FileId};
 
@@ -167,7 +167,7 @@ pub fn judge(bytes: &[u8], file: FileId, offset: u64, ends: bool) -> Broken {
 }
 
 /// The first place in `bytes`, which stand at `offset` of the file `file`, where a record's header checks, and how
-/// many bytes that record says it has. For whoever goes on behind damage: a header proves itself by 48 bits, a whole
+/// many bytes that record says it has. For whoever continues behind damage: a header proves itself by 48 bits, a whole
 /// record by 88.
 #[must_use]
 pub fn find_header(bytes: &[u8], file: FileId, offset: u64) -> Option<(usize, u64)> {

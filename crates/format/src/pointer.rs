@@ -1,6 +1,6 @@
 //! The encoded form of a [`Pointer`]: `file varint │ epoch varint │ offset varint │ length varint`.
 //!
-//! Varints, because pointers make up most of an index with separated values: the usual pointer takes 9 bytes, not 24.
+//! Varints, because pointers make up most of an index with separated values: a typical pointer takes 9 bytes, not 24.
 
 use bifold_contract::{Corruption, Pointer};
 

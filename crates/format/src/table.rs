@@ -11,6 +11,7 @@
 //! damaged.
 
 pub mod index;
+pub mod parts;
 pub mod properties;
 pub mod tombstones;
 
@@ -20,8 +21,11 @@ use crate::{bytes::Input, checksum::checksum};
 
 const MAGIC: [u8; 8] = *b"bifldtbl";
 
-/// The version this release writes, and the newest it reads.
-pub const VERSION: u32 = 1;
+/// The newest version, which is also written where an index is in parts.
+pub const VERSION: u32 = 2;
+
+/// The version of tables whose index is in one piece.
+const VERSION_OF_WHOLE: u32 = 1;
 
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 72;
@@ -67,6 +71,27 @@ pub struct Footer {
     pub properties_bytes: u64,
     /// The id of the file.
     pub file: FileId,
+    /// Whether the index is in one piece or in parts.
+    pub index_form: IndexForm,
+}
+
+/// How the index of a table is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IndexForm {
+    /// In one piece: version 1.
+    #[default]
+    Whole,
+    /// In parts, with an index of the parts: version 2.
+    Parts,
+}
+
+impl IndexForm {
+    fn version(self) -> u32 {
+        match self {
+            Self::Whole => VERSION_OF_WHOLE,
+            Self::Parts => VERSION,
+        }
+    }
 }
 
 impl Footer {
@@ -79,7 +104,7 @@ impl Footer {
             *slot = word.to_le_bytes();
         }
         out[48..52].copy_from_slice(&(FOOTER_BYTES as u32).to_le_bytes());
-        out[52..56].copy_from_slice(&VERSION.to_le_bytes());
+        out[52..56].copy_from_slice(&self.index_form.version().to_le_bytes());
         out[56..COVERED_BYTES].copy_from_slice(&MAGIC);
         let check = checksum(&out[..COVERED_BYTES], 0, self.sum().unwrap_or(0));
         out[COVERED_BYTES..].copy_from_slice(&check.to_le_bytes());
@@ -102,8 +127,11 @@ impl Footer {
             index_bytes: input.u64()?,
             properties_bytes: input.u64()?,
             file: input.u64()?,
+            index_form: IndexForm::Whole,
         };
         let (footer_bytes, version, magic) = (input.u32()?, input.u32()?, input.take(MAGIC.len())?);
+        let index_form = if version == VERSION { IndexForm::Parts } else { IndexForm::Whole };
+        let footer = Self { index_form, ..footer };
         if magic != MAGIC {
             return Err(damage(format!("magic {}", MAGIC.escape_ascii()), magic.escape_ascii().to_string()));
         }
@@ -173,6 +201,7 @@ mod tests {
         index_bytes: 120,
         properties_bytes: 60,
         file: 12,
+        index_form: IndexForm::Whole,
     };
     const FILE_BYTES: u64 = 4096 + 74 + 120 + 60 + FOOTER_BYTES as u64;
 
@@ -181,6 +210,8 @@ mod tests {
         let footer = Footer::decode(&FOOTER.encode(), FILE_BYTES).unwrap();
         assert_eq!(footer, FOOTER);
         assert_eq!(footer.filter(), Place { start: 4096, end: 4170 });
+        let parts = Footer { index_form: IndexForm::Parts, ..FOOTER };
+        assert_eq!(Footer::decode(&parts.encode(), FILE_BYTES).unwrap(), parts);
         assert!(footer.tombstones().is_empty());
         assert_eq!(footer.index(), Place { start: 4170, end: 4290 });
         assert_eq!(footer.properties(), Place { start: 4290, end: 4350 });
@@ -201,7 +232,7 @@ mod tests {
     #[test]
     fn a_newer_version_is_distinguished_from_damage() {
         let mut bytes = FOOTER.encode();
-        bytes[52] += 1;
+        bytes[52] = VERSION as u8 + 1;
         assert!(Footer::decode(&bytes, FILE_BYTES).unwrap_err().expected.contains("upgrade"));
     }
 }

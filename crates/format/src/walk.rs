@@ -119,7 +119,7 @@ impl Walk {
     }
 
     /// Goes on behind what is torn or damaged: behind the record there if its header is sound, else at the next place
-    /// where a whole record stands. Answers where that is, if there is such a place.
+    /// where a whole record is. Answers where that is, if there is such a place.
     ///
     /// # Errors
     /// Those of `read`.

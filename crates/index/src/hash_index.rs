@@ -15,12 +15,12 @@
 //! The tag is of the key's hash, so an entry may be another key's: then a table is searched in vain. What the paper
 //! leaves open, and what we do:
 //!
-//! * **Runs, not tables, and never removed.** A run that has gone down leaves its entries behind; views pass over
-//!   runs they do not know. So an index only gains entries, a merge costs it nothing, and readers of older views
-//!   share it. When it is full, a new one is made of the tables that are left.
-//! * **Nothing is removed, so an empty bucket ends a search**: had the key more entries, one would stand there.
+//! * **Runs, not tables, and never removed.** A run that was merged down leaves its entries behind; views skip runs
+//!   they do not know. So an index only gains entries, a merge costs it nothing, and readers of older views share it.
+//!   When it is full, a new one is built from the tables that are left.
+//! * **Nothing is removed, so an empty bucket ends a search**: if the key had more entries, one would be there.
 //! * **The order of places says nothing about age**, since runs merged within level 0 come in again: a lookup gathers
-//!   all runs and asks them newest first.
+//!   all runs and searches them newest first.
 //! * An entry that another key with the same tag and run has left in one of the key's places is as good as its own.
 //!
 //! With as many entries as buckets and four ways 0.86 of the buckets are used, and 0.14 of the entries are chained.
@@ -70,7 +70,7 @@ pub struct HashIndexOptions {
     pub ways: u32,
     /// Bits of an entry that distinguish keys: 1 to 32.
     pub tag_bits: u32,
-    /// Bits of an entry that tell runs apart: 1 to 32; with the tag's at most 48, since the rest leads to the next
+    /// Bits of an entry that distinguish runs: 1 to 32; with the tag's at most 48, since the rest leads to the next
     /// entry of a chain. More runs than they can tell are searched without the index.
     pub run_bits: u32,
     /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not

@@ -8,6 +8,7 @@
 //! run L0 9: 91 a-m 50, 92 n-z 50 tombstones=10    level, run: table, keys, bytes (entries are bytes / 10)
 //! split at m                                      a boundary between partitions
 //! busy 91                                         tables that running jobs have
+//! scans ask                                       a scan has met a tree in debt to scans
 //! writes L1 12 a-f                                a running job writes these keys to that level and run
 //! choose 2                                        choose a job, take it as running, choose another
 //! -> debt 1.25
@@ -110,6 +111,7 @@ impl Bed {
                 let (level, run) = (level.parse().ok()?, Some(run.parse().ok()?));
                 self.busy.outputs.push(BusyOutput { level, run, keys });
             }
+            "scans" => self.busy.scans_ask = rest == "ask",
             "snapshot" => self.busy.oldest_snapshot = Some(rest.parse().ok()?),
             "choose" => self.answer = self.choose(rest.parse().ok()?)?,
             _ => return None,
@@ -136,7 +138,10 @@ impl Bed {
         let policy = self.policy.as_deref()?;
         let shape = TreeShape::new(self.levels.clone(), policy);
         let mut busy = self.busy.clone();
-        let mut answer = format!("-> debt {:.2}\n", shape.debt());
+        let mut answer = match shape.debt_to_scans() {
+            0.0 => format!("-> debt {:.2}\n", shape.debt()),
+            to_scans => format!("-> debt {:.2}, to scans {to_scans:.2}\n", shape.debt()),
+        };
         for _ in 0..times {
             let Some(mut job) = shape.choose(policy, &busy) else {
                 answer += "-> nothing\n";
@@ -237,14 +242,16 @@ fn tiered(options: &[(&str, u64)]) -> Option<Box<dyn CompactionPolicy>> {
 
 fn two_layer(options: &[(&str, u64)]) -> Option<Box<dyn CompactionPolicy>> {
     let mut o = TwoLayerOptions { unsorted_bytes: 1000, ..TwoLayerOptions::default() };
-    let mut overwritten_share = f64::INFINITY;
+    let (mut overwritten_share, mut has_hash_index) = (f64::INFINITY, false);
     for &(name, value) in options {
         match name {
             "unsorted_bytes" => o.unsorted_bytes = value,
             "overwritten_percent" => overwritten_share = value as f64 / 100.0,
+            "hash_index" => has_hash_index = value > 0,
             "scan_merge_runs" => o.scan_merge_runs = value as u32,
             _ => return None,
         }
     }
-    Some(Box::new(TwoLayer::new(o, TABLE_BYTES).with_overwritten_share(overwritten_share)))
+    let policy = TwoLayer::new(o, TABLE_BYTES).with_overwritten_share(overwritten_share);
+    Some(Box::new(if has_hash_index { policy.with_hash_index() } else { policy }))
 }

@@ -11,8 +11,8 @@ pub trait Clock: Send + Sync + Debug {
     /// Time since some fixed moment.
     fn now(&self) -> Duration;
 
-    /// The time of a clock that is cheaper to read and moves a few milliseconds at a time; `None` without one. Only its
-    /// differences mean anything.
+    /// The same time from a clock that is cheaper to read and moves a few milliseconds at a time, so it may be that
+    /// much behind; `None` without one.
     fn coarse_now(&self) -> Option<Duration> {
         None
     }
@@ -25,12 +25,26 @@ pub trait Clock: Send + Sync + Debug {
 #[derive(Debug)]
 pub struct SystemClock {
     start: Instant,
+    /// The same moment, on the system's clock that the coarse one follows.
+    #[cfg(target_os = "linux")]
+    start_of_coarse: Option<Duration>,
 }
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+            #[cfg(target_os = "linux")]
+            start_of_coarse: read(rustix::time::ClockId::Monotonic),
+        }
     }
+}
+
+#[cfg(target_os = "linux")]
+#[inline]
+fn read(clock: rustix::time::ClockId) -> Option<Duration> {
+    let now = rustix::time::clock_gettime(clock);
+    Some(Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?))
 }
 
 impl Clock for SystemClock {
@@ -40,8 +54,7 @@ impl Clock for SystemClock {
 
     #[cfg(target_os = "linux")]
     fn coarse_now(&self) -> Option<Duration> {
-        let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-        Some(Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?))
+        Some(read(rustix::time::ClockId::MonotonicCoarse)?.saturating_sub(self.start_of_coarse?))
     }
 
     fn sleep(&self, time: Duration) {
@@ -98,5 +111,9 @@ mod tests {
         clock.sleep(Duration::from_millis(30));
         assert!(clock.coarse_now() >= coarse);
         assert_eq!(coarse.is_some(), cfg!(target_os = "linux"));
+        if let Some(coarse) = clock.coarse_now() {
+            assert!(coarse <= clock.now(), "it is the same time, or earlier");
+            assert!(coarse > Duration::ZERO && coarse + Duration::from_secs(1) > before);
+        }
     }
 }

@@ -398,7 +398,7 @@ impl Dir {
         self.fs.finish_deletes(&self.path)
     }
 
-    /// Makes the file `name`, which nobody reads, occupy this many bytes of the disk ([`FileSystem::reserve`]).
+    /// Makes the file `name`, which nothing reads, occupy this many bytes of the disk ([`FileSystem::reserve`]).
     ///
     /// # Errors
     /// The file system's.

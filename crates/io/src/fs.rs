@@ -184,7 +184,7 @@ pub trait FileSystem: Send + Sync + Debug {
         Ok(())
     }
 
-    /// Makes the file `path`, which nobody reads, occupy this many bytes of the disk. The file is created if needed.
+    /// Makes the file `path`, which nothing reads, occupy this many bytes of the disk. The file is created if needed.
     /// With 0 it is removed, and its space is free when this returns.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ pub struct Appending {
     /// How these files' short reads are done.
     pub reads: Reads,
     /// Bytes of files that may be mapped and read at once. Files beyond that are read by calls, or others that were not
-    /// read lately give their pages back.
+    /// read recently give their pages back.
     pub mapped_bytes_max: u64,
 }
 

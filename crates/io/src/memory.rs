@@ -64,7 +64,7 @@ pub enum OpKind {
     Store,
     /// Space of a file was given back.
     GiveBack,
-    /// A file that nobody reads has reserved space.
+    /// A file that nothing reads has reserved space.
     Reserve,
 }
 

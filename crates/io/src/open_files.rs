@@ -8,9 +8,9 @@
 //!
 //! * At most `max` files are open, including those being written. Only if the latter alone are as many, more are
 //!   open: they, and one that is read.
-//! * A file that is closed while somebody reads it stays open until that read ends, so each read in progress may add
+//! * A file that is closed while it is being read stays open until that read ends, so each read in progress may add
 //!   one.
-//! * A closed file is opened again by its name: whoever removes or renames a file must know that nobody will read it
+//! * A closed file is opened again by its name: code that removes or renames a file must know that nothing will read it
 //!   ([`Reader::remove_when_unused`](crate::Reader::remove_when_unused)).
 
 use std::{

@@ -1,8 +1,8 @@
-//! Removes files that nobody needs any more.
+//! Removes files that are no longer needed.
 //!
 //! Removing a file of some MiB takes the system a millisecond, and the last holder of a version may have a hundred of
-//! them. A reader must not pay for that. So a thread of its own removes files, once there is one; before that, and
-//! after its end, they are removed at once.
+//! them. A reader must not pay for that. So a separate thread removes files, once there is one; before that, and after
+//! its end, they are removed at once.
 
 use std::sync::{
     Mutex, PoisonError,

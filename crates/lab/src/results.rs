@@ -39,7 +39,7 @@ impl Results {
         let trouble = |verb: &str, error: &dyn std::fmt::Display| {
             Failure::Results(format!("cannot {verb} {}: {error}", path.display()))
         };
-        fs::create_dir_all(dir).map_err(|e| Failure::Results(format!("cannot make {}: {e}", dir.display())))?;
+        fs::create_dir_all(dir).map_err(|e| Failure::Results(format!("cannot create {}: {e}", dir.display())))?;
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = opened.map_err(|e| trouble("open", &e))?;
         file.try_lock().map_err(|e| trouble("lock (is another session writing to it?)", &e))?;

@@ -83,6 +83,20 @@ fn is_default(changes: &Changes) -> bool {
     *changes == Changes::default()
 }
 
+/// Steps that were renamed, by their present names and by those that keys and stored results contain.
+const STEP_NAMES_IN_KEYS: [(&str, &str); 4] = [
+    ("20 entries", "20 pairs"),
+    ("100 entries", "100 pairs"),
+    ("1000 entries", "1000 pairs"),
+    ("10 000 entries", "10 000 pairs"),
+];
+
+/// The name that a step has in keys and in the results of older versions.
+#[must_use]
+pub fn step_in_keys(name: &str) -> &str {
+    STEP_NAMES_IN_KEYS.iter().find(|(now, _)| *now == name).map_or(name, |(_, then)| then)
+}
+
 /// Options that were renamed, by their present names and by those that keys contain. A key must not change when an
 /// option is renamed: results that were stored before would belong to no experiment.
 const NAMES_IN_KEYS: [(&str, &str); 13] = [
@@ -115,7 +129,10 @@ impl Spec {
     /// the same key.
     #[must_use]
     pub fn key(&self) -> String {
-        let named = Self { set: self.set.iter().map(|word| word_in_keys(word)).collect(), ..self.clone() };
+        let mut named = Self { set: self.set.iter().map(|word| word_in_keys(word)).collect(), ..self.clone() };
+        for step in &mut named.steps {
+            step.name = step_in_keys(&step.name).to_owned();
+        }
         // A struct of numbers, words and lists always becomes JSON.
         format!("{:016x}", xxh3_64(serde_json::to_string(&named).unwrap_or_default().as_bytes()))
     }

@@ -38,7 +38,7 @@ const ROOM: u64 = 4;
 pub struct Validation {
     /// The numbers of levels, each at least 2.
     pub levels: Vec<u32>,
-    /// The growth factor: how many times larger each level is than the one above it.
+    /// The size ratio: how many times larger each level is than the one above it.
     pub growth: u32,
     /// The size of each flush, relative to 256 entries of 1 KiB.
     pub scale: f64,

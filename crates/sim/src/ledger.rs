@@ -119,6 +119,34 @@ const TOTALS: &[(&str, &[(&str, &str)])] = &[
     ("seconds of real threads", &[("concurrent", ""), ("lost_sync", "")]),
 ];
 
+/// Names of counts that the table shows in other words than the ledger, whose lines never change.
+const SHOWN_AS: &[(&str, &str)] = &[
+    ("collections", "GC runs"),
+    ("commands that ended well all the same", "commands that succeeded despite a failing call"),
+    ("commands that said why not", "commands that failed and reported why"),
+    ("commits acknowledged before", "commits acknowledged before the failure"),
+    ("commits behind damage lost without a word", "commits behind damage lost without a report"),
+    ("damage that verify tells", "damage reported by `verify`"),
+    ("damaged databases that answer", "damaged databases that answered"),
+    ("deletes there", "deletes on full disks"),
+    ("disks that others have filled", "disks filled by others"),
+    ("images passed over when time was up", "images skipped when time was up"),
+    ("killed databases with an append region damaged", "killed databases with an append region, damaged"),
+    ("looks at damaged databases", "inspections of damaged databases"),
+    ("of them thoroughly judged", "images checked in full"),
+    ("of them with a whole copy", "whole copies despite a failing call"),
+    ("puts before they were full", "puts before the disks were full"),
+    ("raises", "increments of counters"),
+    ("recoveries from those killed too", "recoveries of killed recoveries, killed as well"),
+    ("recoveries that were killed with a file under its other name", "recoveries killed while a file was renamed"),
+    ("runs with flushes at once", "runs with concurrent flushes"),
+];
+
+/// The words in which the table shows a count of the ledger.
+fn shown_as(count: &str) -> &str {
+    SHOWN_AS.iter().find(|(stored, _)| *stored == count).map_or(count, |(_, shown)| shown)
+}
+
 /// Two tables in Markdown: for each test the sums over all lines of a ledger, and totals over tests.
 ///
 /// # Errors
@@ -134,7 +162,7 @@ pub fn table(ledger: &Path) -> io::Result<String> {
         sum.1 += line.failures;
         sum.2 += line.seconds;
     }
-    let mut totals = "| in all | |\n|---|---|\n".to_owned();
+    let mut totals = "| in total | |\n|---|---|\n".to_owned();
     for (what, parts) in TOTALS {
         let part = |(test, count): &(&str, &str)| {
             let sum = sums.get(*test)?;
@@ -148,7 +176,8 @@ pub fn table(ledger: &Path) -> io::Result<String> {
 fn by_test(sums: BTreeMap<String, Sum>) -> String {
     let mut table = "| test | done | failures | hours |\n|---|---|---|---|\n".to_owned();
     for (test, (counts, failures, seconds)) in sums {
-        let counts: Vec<String> = counts.iter().map(|(what, times)| format!("{} {what}", grouped(*times))).collect();
+        let counts: Vec<String> =
+            counts.iter().map(|(what, times)| format!("{} {}", grouped(*times), shown_as(what))).collect();
         let hours = seconds as f64 / 3600.0;
         table += &format!("| `{test}` | {} | {failures} | {hours:.2} |\n", counts.join(", "));
     }

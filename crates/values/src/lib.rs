@@ -1,9 +1,9 @@
 //! Where values live in Bifold. This crate knows values and pointers, and nothing of the LSM-tree.
 //!
-//! | folder or file | what is in it |
+//! | directory or file | what is in it |
 //! |---|---|
 //! | [`placements`] | one file per design: the answers a placement gives to the engine |
-//! | [`placement`] | the seam: what a placement decides |
+//! | [`placement`] | the interface: what a placement decides |
 //! | [`store`] | the values of one keyspace: what every placement does alike, done once |
 //! | [`parts`] | what designs are made of: value files, scans of them, groups of them, choice of victims |
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! The seam between the engine and a placement: where a value lives, and how its garbage is collected. What all
+//! The interface between the engine and a placement: where a value lives, and how its garbage is collected. What all
 //! placements do alike is in [`store`](crate::store).
 //!
 //! Flush, compaction and partition split are one operation: a sorted stream is rewritten, and each entry is **kept**
@@ -45,7 +45,7 @@ pub struct Profile {
     /// reports an estimate in advance.
     pub learns_from_rewrites: Option<usize>,
     /// While its file exists, the value of a pointer is the record at that offset of it. So [`Placement::read`] is
-    /// asked only when the file is gone, where a value need not be kept.
+    /// called only when the file is deleted, where a value need not be kept.
     pub reads_by_address: bool,
 }
 
@@ -229,7 +229,7 @@ pub enum WriteOp<'a> {
         /// Its value.
         value: &'a [u8],
     },
-    /// A key is deleted. A file that is collected without asking the index must know.
+    /// A key is deleted. GC without index lookups must know.
     Delete {
         /// The key.
         key: &'a [u8],
@@ -320,7 +320,7 @@ pub struct ValueSpace {
     pub live_bytes: u64,
     /// Bytes of drained files that wait for snapshots or a sync.
     pub drained_bytes: u64,
-    /// Bytes of files that GC leaves as they are: something in them cannot be read, they cannot be collected without
+    /// Bytes of files that GC leaves as they are: something in them cannot be read, GC cannot free them without
     /// such a file, or an option says so. All of them count as live.
     pub left_out_bytes: u64,
 }

@@ -181,7 +181,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.recorded()
     }
 
-    /// Files that nobody needs any more: drained by moves that are durable (numbers up to `durable`) and that all
+    /// Files that are no longer needed: drained by moves that are durable (numbers up to `durable`) and that all
     /// snapshots see. They must be removed from the manifest and are then deleted by [`ValueStore::installed`].
     #[must_use]
     pub fn reclaim(&self, durable: SeqNo, oldest_snapshot: Option<SeqNo>) -> ValueEdit {

@@ -1,8 +1,9 @@
 //! The paper's projections (figures 2, 4, 5 and 6) as curves, computed from the equations alone.
 //!
-//! Our text of the paper has no pictures. What each panel shows is taken from the sentences about it, quoted at each
-//! function. Ranges, and the parameters that the sentences leave open, are our choice; titles and legends name them.
-//! Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a projection.
+//! The pictures are missing from our copy of the paper. What each panel shows is taken from the sentences about it,
+//! quoted at each function. Ranges, and the parameters that the sentences leave open, are our choice; titles and
+//! legends name them. Figure 3 compares stores that the authors measured, and figure 1 a device: neither is a
+//! projection.
 
 use crate::{
     design::{Compaction, Design},
@@ -96,7 +97,7 @@ pub fn figure(number: u32) -> Option<Figure> {
     let (title, panels) = match number {
         2 => ("Less merge amplification, fewer levels, less traffic", [figure_2a(), figure_2b()]),
         4 => ("What a value log gains, and what tiering gains", [figure_4a(), figure_4b()]),
-        5 => ("Tiering by its growth factor", [figure_5a(), figure_5b()]),
+        5 => ("Tiering by its size ratio", [figure_5a(), figure_5b()]),
         6 => ("What the traffic of leveling is made of", [figure_6a(), figure_6b()]),
         _ => return None,
     };
@@ -285,7 +286,7 @@ fn levels_axis() -> Axis {
 
 fn growth_axis() -> Axis {
     let ticks = vec![2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 30.0, 50.0, 100.0];
-    Axis { label: "growth factor, f", scale: Scale::Log, range: (2.0, 100.0), ticks }
+    Axis { label: "size ratio, f", scale: Scale::Log, range: (2.0, 100.0), ticks }
 }
 
 /// From 0 to `to`, with a mark every `step`.

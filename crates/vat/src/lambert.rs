@@ -1,4 +1,4 @@
-//! Lambert's W, for the best growth factor (VAT App. B.1; Corless et al., "On the Lambert W function", 1996).
+//! Lambert's W, for the best size ratio (VAT App. B.1; Corless et al., "On the Lambert W function", 1996).
 
 /// W₀(`x`) for `x` ≥ 0: the `w` with `w · e^w = x`. Infinite for an infinite `x`.
 ///

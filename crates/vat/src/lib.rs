@@ -8,9 +8,9 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`input`] | the figures that go in, each checked |
-//! | [`tree`] | levels, growth and size: `f^l = N` |
+//! | [`tree`] | levels, size ratio and size: `f^l = N` |
 //! | [`design`] | the equations: amplification, cost ratio, space amplification |
-//! | [`optimum`] | the best growth and the best number of levels |
+//! | [`optimum`] | the best size ratio and the best number of levels |
 //! | [`figures`] | the paper's projections, as curves |
 //! | [`device`] | β of a device, from measurements |
 //! | [`advise`] | which design fits a workload |
@@ -26,10 +26,10 @@
 //! | β | [`Throughput`], what the device gives at the store's unit over what it gives at best | above 0, to 1 |
 //! | p = K / (K + V) | [`KeyShare`], keys over keys and values | above 0, to 1 |
 //! | D | the bytes read and written on the device until all data are in the last level | bytes |
-//! | D / Sₗ | [`Design::amplification`] | bytes a byte |
+//! | D / Sₗ | [`Design::amplification`] | bytes per byte |
 //! | T / Tₒₚₜ | [`Design::cost_ratio`] | – |
 //!
-//! Our text of the paper has lost its formulas. The equations here are derived from its prose, and
+//! The formulas are missing from our copy of the paper. The equations here are derived from its prose, and
 //! `tests/all/golden.rs` checks them against every figure in the prose.
 //!
 //! ```

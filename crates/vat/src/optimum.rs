@@ -1,4 +1,4 @@
-//! The best growth factor and the best number of levels.
+//! The best size ratio (the paper's growth factor) and the best number of levels.
 //!
 //! All three kinds of compaction move `l·(a·f + b) − 1` bytes per byte: leveling has a = α, b = 2 − α; per table a =
 //! 2α, b = 2; tiering a = 0, b = 2. With `l = ln N / ln f` the minimum is where `(a·f + b) / ln f` has its own,
@@ -33,7 +33,7 @@ impl Compaction {
         }
     }
 
-    /// f*: the growth factor that moves the fewest bytes, for any size (App. A.3 and B.1).
+    /// f*: the size ratio that moves the fewest bytes, for any size (App. A.3 and B.1).
     ///
     /// ```text
     /// f* = b / (a·W(b / (a·e))) = e^(1 + W(b / (a·e)))        leveling: (2 − α) / (α·W((2 − α) / (α·e)))
@@ -85,7 +85,7 @@ impl Compaction {
 }
 
 impl Design {
-    /// The best whole number of levels for a size, and its growth factor.
+    /// The best whole number of levels for a size, and its size ratio.
     ///
     /// `l·(a·N^(1/l) + b)` is convex in l, so the best whole number is next to [`Compaction::best_levels`]. The paper
     /// says that the curve is flatter on its right side (§6). Of two equal numbers the smaller is taken: fewer levels

@@ -1,4 +1,4 @@
-//! Levels, growth factor and size of a tree: any two give the third, by `f^l = N` (§3.1).
+//! Levels, size ratio (the paper's growth factor) and size of a tree: any two give the third, by `f^l = N` (§3.1).
 
 use crate::input::{Growth, Levels, OutOfRange, SIZE_RATIO_MAX, SizeRatio};
 

@@ -8,15 +8,15 @@
 //! 4 sync the directory, then write the manifest: it comes last
 //! ```
 //!
-//! Writers, flushes and GC go on from step 3 on, however long copying takes.
+//! Writers, flushes and GC continue from step 3 on, however long copying takes.
 //!
 //! * Tables never change, so they are linked. Logs still grow, so what they hold at step 2 is copied. Value files are
-//!   sealed, so they are linked too, and commits go on in new ones.
+//!   sealed, so they are linked too, and commits continue in new ones.
 //! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
 //!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
 //!   copied in full, and the copy recovers from the same bytes as its origin.
-//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so.
-//!   After an error everything that was made is removed.
+//! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so. After
+//!   an error everything that was created is removed.
 
 mod target;
 
@@ -100,7 +100,7 @@ fn plan(engine: &Engine) -> Result<Plan> {
     let floor = engine.state.log_floor(None);
     let end = end_here(engine)?;
     if end.shares_values {
-        engine.sync_everything()?;
+        engine.syncs.sync_everything()?;
         engine.state.list_lengths(&mut manifest)?;
     }
     let state = state_at(engine, floor, &end);
@@ -131,7 +131,7 @@ fn end_here(engine: &Engine) -> Result<CopyEnd> {
     let trees = engine.trees.steady(&*wal);
     let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
     engine.health.well()?;
-    engine.watch(wal.write_out())?;
+    engine.health.watch(wal.write_out())?;
     if shares_values {
         trees.iter().for_each(|p| p.placement().seal());
     }

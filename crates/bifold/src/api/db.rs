@@ -13,6 +13,7 @@ use crate::{
         options::{Access, Durability, KeyspaceOptions, Options},
         stats::{GarbageStats, Stats},
     },
+    background::outcome::for_each_tree,
     engine::Engine,
     read::scan::Range,
     state::{
@@ -100,7 +101,7 @@ impl Db {
         // Whatever fails from now on, dropping the handle closes the database.
         let handle = Arc::new(Handle { engine: recover::recover(env, path.as_ref(), options)? });
         let engine = &handle.engine;
-        engine.start_workers()?;
+        engine.scheduler.start_workers()?;
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
             (Some(existing), _) => existing,
             (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
@@ -127,10 +128,10 @@ impl Db {
         let engine = self.engine();
         let tree = match engine.trees.named(name) {
             Some(existing) => existing,
-            None => engine.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
+            None => engine.health.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
         };
         // Another thread may have created it in the meantime, with its own options.
-        engine.guard("changing options", || engine.open_with_options(&tree, &options))?;
+        engine.open_with_options(&tree, &options)?;
         Ok(Keyspace::new(Arc::clone(&self.handle), tree))
     }
 
@@ -163,7 +164,7 @@ impl Db {
                 "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
             ));
         }
-        if self.engine().guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
+        if self.engine().health.guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
             return Ok(());
         }
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
@@ -212,7 +213,7 @@ impl Db {
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
     pub fn sync(&self) -> Result<()> {
-        self.engine().sync()
+        self.engine().syncs.sync()
     }
 
     /// Writes all memtables to tables and waits for the end.
@@ -220,7 +221,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flush(&self.engine().trees.all().to_vec())
+        self.engine().flusher.flush(&self.engine().trees.all().to_vec())
     }
 
     /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,
@@ -231,8 +232,8 @@ impl Db {
     pub fn compact(&self) -> Result<()> {
         let trees = self.engine().trees.all().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        let compact = |tree: &Arc<_>| self.engine().compact_range(tree, everything().0, everything().1);
-        let compacted = self.engine().for_each_tree(&trees, compact);
+        let compact = |tree: &Arc<_>| self.engine().rewrites.compact_range(tree, everything().0, everything().1);
+        let compacted = for_each_tree(&trees, compact);
         match compacted {
             // GC still runs on everything that can be read.
             Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
@@ -245,9 +246,9 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; corruption.
     pub fn collect_garbage(&self) -> Result<()> {
-        self.engine().state.writable()?;
+        self.engine().health.takes_writes()?;
         let trees = self.engine().trees.all().to_vec();
-        self.engine().for_each_tree(&trees, |tree| self.engine().gc_all(tree))
+        for_each_tree(&trees, |tree| self.engine().gc.gc_all(tree))
     }
 
     /// What GC knows about each group or file of separated values, and why GC would pick it or not.
@@ -261,7 +262,7 @@ impl Db {
     /// # Errors
     /// The failure that poisoned the database.
     pub fn wait_idle(&self) -> Result<()> {
-        self.engine().wait_idle()
+        self.engine().scheduler.wait_idle()
     }
 
     /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each
@@ -443,7 +444,7 @@ impl Snapshot {
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
     /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
@@ -451,7 +452,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
     }
 
     /// The values that several keys had, in the order of `keys`.
@@ -463,7 +464,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.multi_get(keyspace.tree(), keys, self.seqno())
+        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.seqno())
     }
 
     /// All entries of `keyspace`, in key order.
@@ -475,13 +476,13 @@ impl Snapshot {
     /// The entries of `keyspace` whose keys lie in `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.handle.engine.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
+        self.handle.engine.reader.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
     }
 
     /// The entries of `keyspace` whose keys begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.handle.engine.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
+        self.handle.engine.reader.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
     }
 }
 

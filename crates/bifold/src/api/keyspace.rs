@@ -86,8 +86,7 @@ impl Keyspace {
     /// [`Closed`](crate::Error::Closed). Nothing is changed then. If the database is poisoned by this, it has the old
     /// options or the new ones after it is opened again.
     pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
-        let engine = &self.handle.engine;
-        engine.guard("changing options", || engine.set_options(&self.tree, &options))
+        self.handle.engine.set_options(&self.tree, &options)
     }
 
     /// Sets `key` to `value`, with the database's durability.
@@ -131,7 +130,7 @@ impl Keyspace {
     /// # Errors
     /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.get(&self.tree, key.as_ref(), None)
+        self.handle.engine.reader.get(&self.tree, key.as_ref(), None)
     }
 
     /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value and reads no separated one.
@@ -140,7 +139,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.contains(&self.tree, key.as_ref(), None)
+        self.handle.engine.reader.contains(&self.tree, key.as_ref(), None)
     }
 
     /// The values of several keys, in the order of `keys`, all as of one moment.
@@ -149,7 +148,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         let snapshot = self.handle.open_snapshot(Holder::Snapshot);
-        self.handle.engine.multi_get(&self.tree, keys, snapshot.seqno)
+        self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.seqno)
     }
 
     /// All entries, in key order.
@@ -172,7 +171,7 @@ impl Keyspace {
 
     fn scan(&self, bounds: KeyBounds) -> Range {
         let snapshot = Arc::new(self.handle.open_snapshot(Holder::Iterator));
-        self.handle.engine.range(&self.tree, bounds, snapshot)
+        self.handle.engine.reader.range(&self.tree, bounds, snapshot)
     }
 
     /// Sets `key` to `new` if its value is `expected`, with no other write in between. A `new` of `None` deletes the
@@ -187,7 +186,7 @@ impl Keyspace {
         let engine = &self.handle.engine;
         let mut current = None;
         let swapped = engine.commit_if(&[op], engine.options.durability, &mut || {
-            current = engine.current(&self.tree, key)?;
+            current = engine.reader.current(&self.tree, key)?;
             Ok(current.as_deref() == expected)
         })?;
         Ok(if swapped.is_some() { Swap::Done } else { Swap::Mismatch { current } })
@@ -199,7 +198,7 @@ impl Keyspace {
     /// I/O errors, corruption, and every reason to refuse writes.
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
-        self.handle.engine.compact_range(&self.tree, start, end)
+        self.handle.engine.rewrites.compact_range(&self.tree, start, end)
     }
 }
 

@@ -71,9 +71,9 @@ pub enum IfMissing {
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
     /// This many background threads, at least two. Flushes come first. Those of different keyspaces run at once, and
-    /// idle threads write key ranges of a flush that another thread has begun. One thread never compacts or
-    /// garbage-collects: it flushes, and reclaims drained value files, in turns where both are due. Of the others, one
-    /// that becomes free after a flush compacts or garbage-collects if that is due and nobody does it.
+    /// idle threads write key ranges of a flush that another thread has begun. One thread never compacts or runs GC: it
+    /// flushes and reclaims drained value files, in turns if both are due. If another thread becomes free after a
+    /// flush, and compaction or GC is due and not running, it does that first.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
     Caller,
@@ -91,46 +91,47 @@ impl Default for Workers {
 pub struct Options {
     /// Whether the database may be changed.
     pub access: Access,
-    /// What to do when there is none.
+    /// What to do if there is no database.
     pub if_missing: IfMissing,
-    /// What a commit survives when it does not say otherwise.
+    /// What a commit survives unless it says otherwise.
     pub durability: Durability,
     /// One cap, in bytes, over memtables, block cache, filters and indexes (also those of separated values), and
     /// compaction buffers. At least 1 MiB.
     #[serde(deserialize_with = "size")]
     pub memory_limit: u64,
-    /// A memtable of this size, in bytes, is written as tables. Made smaller where `memory_limit` asks for it.
+    /// A memtable of this size, in bytes, is written as tables. It is smaller if `memory_limit` requires it.
     #[serde(deserialize_with = "size")]
     pub memtable_bytes: u64,
     /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
-    /// How many files may be open at once, 2 to 1 048 576; 0 means half of what the process may have (`ulimit -n`),
-    /// and more than that is never used. Others are opened again when they are read. Those being written stay open
-    /// and count, were they more. With several databases in a process the half is for each: say less then.
+    /// How many files may be open at once, 2 to 1 048 576; 0 means half of the process's limit (`ulimit -n`), which is
+    /// also the most that is ever used. Other files are opened again when they are read. Files being written stay open
+    /// and count, even beyond this number. If a process has several databases, each takes up to half: set a smaller
+    /// number then.
     pub open_files_max: u32,
     /// How separated values are read.
     pub reads: Reads,
-    /// The most bytes of files that are read through mapped pages, where they are. Files beyond that are read by calls,
-    /// until others that were not read lately have given their pages back to the system, which may keep them in its
-    /// cache. Unset, half of the machine's memory. It does not belong to
-    /// `memory_limit`: these pages are the system's, which takes them back when it needs them.
+    /// The most bytes of files that are read through mapped pages, if any are. Files beyond that are read by calls,
+    /// until files that were not read recently have given their pages back to the system, which may keep them in its
+    /// cache. Unset: half of the machine's memory. This is not part of `memory_limit`: these pages are the system's,
+    /// which takes them back when it needs them.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub mapped_bytes_max: Option<u64>,
     /// Who runs flushes and compactions.
     pub workers: Workers,
-    /// Bytes a second that compactions may write; unset, as many as they can.
+    /// Bytes per second that compactions may write. Unset: no limit.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub background_bytes_per_second: Option<u64>,
-    /// A memtable is flushed before it is full when the logs from its first entry on hold more than this, in bytes:
-    /// one keyspace with few writes must not keep the logs of all. Beyond it, logs hold what is being flushed.
+    /// If the logs from a memtable's first entry on exceed this, in bytes, the memtable is flushed before it is full: a
+    /// keyspace with few writes must not keep the logs of all. Logs may exceed it by what is being flushed.
     #[serde(deserialize_with = "size")]
     pub log_bytes: u64,
-    /// Puts are refused when the disk has fewer bytes free than this and what memtables still have to write: deletes,
-    /// compactions and GC need them to give space back. Unset: three quarters of what the database takes, at
-    /// most 64 MiB or a sixteenth. With 0, puts go on until the disk is nearly full, and emptying it may fail for
-    /// want of room. A thirty-second of what the database takes, at most 64 MiB, or the largest table or unit of
-    /// values if that is more, is kept in the file `RESERVE`, should others fill the disk.
+    /// Puts are refused if the disk has fewer bytes free than this plus what memtables still have to write: deletes,
+    /// compactions and GC need these to free space. Unset: three quarters of what the database takes, at most 64 MiB or
+    /// a sixteenth. With 0, puts continue until the disk is nearly full, and freeing space may fail for want of room.
+    /// The file `RESERVE` holds a thirty-second of what the database takes, at most 64 MiB, or the largest table or
+    /// unit of values if that is more, in case other programs fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
     /// The most bytes that all open transactions together take for their writes and for what they have read. The block
@@ -168,7 +169,7 @@ impl Default for Options {
     }
 }
 
-/// Options of a keyspace. The database remembers them. All but `placement` and `hash_index` can change:
+/// Options of a keyspace. The database stores them. All but `placement` and `hash_index` can change:
 /// [`Keyspace::set_options`](crate::Keyspace::set_options).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -179,27 +180,27 @@ pub struct KeyspaceOptions {
     pub values: Values,
     /// How table blocks are compressed.
     pub compression: Compression,
-    /// Tables are cut at about this size, in bytes.
+    /// The approximate size of tables, in bytes.
     #[serde(deserialize_with = "size")]
     pub table_bytes: u64,
     /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV
-    /// §III-D): merges then cost as much as a range is large and not as the keyspace is. A split is one edit of the
-    /// manifest and rewrites nothing. Unset: one range. Meant for `compaction.two_layer`; with other policies a split
-    /// is in force only when no table spans it.
+    /// §III-D): the cost of merges then follows the size of a range, not that of the keyspace. A split is one edit of
+    /// the manifest and rewrites nothing. Unset: one range. Meant for `compaction.two_layer`; with other policies a
+    /// split is in force only when no table spans it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
-    /// Data blocks are cut at about this size before compression, in bytes: 64 to 16 MiB. Those that have only
-    /// addresses of values are cut at 1 KiB, unless they are compressed: a get needs one of some twenty.
+    /// The approximate size of data blocks before compression, in bytes: 64 to 16 MiB. Blocks that have only addresses
+    /// of values end at 1 KiB, unless they are compressed: such a block has some twenty, and a get needs one.
     pub block_bytes: u32,
-    /// Every so many entries a block stores a whole key: 1 to 1024.
+    /// After how many entries a block stores a whole key again: 1 to 1024.
     pub restart_interval: u32,
-    /// Bits of Bloom filter for each key, 0 to 63; 0 means no filter. Level 0 has none where there is a hash index.
+    /// Bits of Bloom filter for each key, 0 to 63; 0 means no filter. Level 0 has none if there is a hash index.
     pub filter_bits_per_key: u32,
     /// How tables are rewritten.
     pub compaction: Compaction,
-    /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0,
-    /// as `compaction.two_layer` has it: a read then asks the one run that has its key, however many there are. Cannot
-    /// change once the keyspace exists.
+    /// An index in memory of the keys in level 0, in place of filters there. Unset: none. Meant for a large level 0, as
+    /// `compaction.two_layer` has it: a read then searches only the run that has its key, however many runs there are.
+    /// Cannot change once the keyspace exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
 }
@@ -254,8 +255,8 @@ impl KeyspaceOptions {
 }
 
 impl Options {
-    /// Options written as TOML; what is not mentioned has its default. Names that options once had are read, too:
-    /// [`Options::renamed`] says which.
+    /// Options written as TOML; those that are not mentioned have their defaults. Former names of options are read as
+    /// well: [`Options::renamed`] says which.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] with the line for text that is not TOML, unknown options and unusable values.

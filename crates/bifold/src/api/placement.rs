@@ -1,4 +1,4 @@
-//! Bring your own placement: the seam between the engine and the code that decides where values live.
+//! Bring your own placement: the interface between the engine and the code that decides where values live.
 //!
 //! A [`Placement`] answers the engine's questions: where a value is written, what GC takes next, how much space there
 //! is. The engine does the rest: syncs, the manifest, recovery, snapshots, deleting files. Bifold's own placements
@@ -193,7 +193,9 @@ impl Registry {
         let placement = open(files, options)?;
         match placement.profile().name {
             same if same == name.as_str() => Ok(placement),
-            other => Err(Error::invalid("placement", format!("what is registered as `{name}` calls itself `{other}`"))),
+            other => {
+                Err(Error::invalid("placement", format!("the placement registered as `{name}` calls itself `{other}`")))
+            }
         }
     }
 }

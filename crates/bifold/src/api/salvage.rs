@@ -18,7 +18,7 @@
 //!
 //! **What no salvage can know**: inline values; deletes without a record (`wisckey` writes none; those of `novkv` are
 //! known once compaction has found what they delete; GC of `hashkv` leaves out those with nothing left to delete in
-//! their group, though the cold log may still hold some); commits that a crash took back; names of keyspaces.
+//! their group, though the cold log may still hold some); commits that a crash undid; names of keyspaces.
 
 mod newest;
 mod report;
@@ -197,7 +197,7 @@ impl Salvage {
         }
         let names: BTreeSet<&str> = salvage.keyspaces.iter().map(|keyspace| &*keyspace.report.name).collect();
         if names.len() < salvage.keyspaces.len() {
-            let reason = "two keyspaces would have the same name: give each id a name of its own";
+            let reason = "two keyspaces would have the same name: give each id a different name";
             return Err(Error::invalid("names of keyspaces", reason));
         }
         Ok(salvage)

@@ -90,8 +90,8 @@ pub struct Stats {
     pub overdue_described: Vec<String>,
     /// The failure that poisoned the database, if any. It has refused writes since.
     pub poisoned: Option<String>,
-    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and
-    /// all other work go on. See [`Db::left_out`](crate::Db::left_out).
+    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and all
+    /// other work continue. See [`Db::left_out`](crate::Db::left_out).
     pub left_out: Vec<String>,
 }
 
@@ -109,9 +109,9 @@ pub struct WaitStats {
 /// Flushes since the database was opened.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FlushStats {
-    /// The most that ran at once, each in a keyspace of its own.
+    /// The most that ran at the same time, each in a different keyspace.
     pub at_once_max: u32,
-    /// Key ranges of flushes that another thread wrote than the one that flushed.
+    /// Key ranges of flushes that were written by a thread other than the flushing one.
     pub ranges_helped: u64,
 }
 
@@ -150,7 +150,7 @@ pub struct MemoryStats {
     pub mapped: u64,
     /// Reads that the block cache answered.
     pub cache_hits: u64,
-    /// Reads that it did not.
+    /// Reads that it did not answer.
     pub cache_misses: u64,
 }
 
@@ -170,11 +170,11 @@ pub struct FileStats {
 /// Lookups in tables.
 #[derive(Clone, Debug, Serialize)]
 pub struct LookupStats {
-    /// Filters that lookups asked.
+    /// Filters that lookups checked.
     pub filters_asked: u64,
     /// Filters that said "not here".
     pub filters_denied: u64,
-    /// Tables searched in vain although the filter had said "perhaps".
+    /// Tables searched in vain because the filter had said "perhaps".
     pub false_positives: u64,
     /// Tables searched beyond their filter: each costs a block, cached or read.
     pub tables_searched: u64,
@@ -258,7 +258,7 @@ impl Stats {
         };
         let overdue = engine.signal.overdue();
         Self {
-            seqno: engine.visible(),
+            seqno: engine.state.visible(),
             commits: counters.commits.load(Relaxed),
             operations: counters.operations.load(Relaxed),
             user_bytes_written: user_written,

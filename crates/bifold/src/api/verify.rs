@@ -17,9 +17,9 @@ use bifold_values::parts::{
 };
 
 use crate::state::{
+    numbers::Numbers,
     presets::OwnPlacements,
     recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
-    trees::Numbers,
 };
 
 /// What a verification found.

@@ -47,6 +47,6 @@ impl Bed {
 
     /// Writes the oldest sealed memtable.
     pub fn flush(&self) -> bifold_contract::Result<()> {
-        self.engine.flush_oldest(&self.tree, Means::Free)
+        self.engine.flusher.flush_oldest(&self.tree, Means::Free)
     }
 }

@@ -24,12 +24,23 @@ use bifold_index::{
     table::{ReadMode, Table},
     version::Version,
 };
+use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
 
 use crate::{
-    commit::room::Means,
-    engine::Engine,
-    state::tree::{Tree, View},
+    api::stats::counters::Counters,
+    background::split::split_large,
+    commit::{
+        pace::Pace,
+        room::{Means, Room},
+    },
+    state::{
+        health::Health,
+        install::State,
+        numbers::Numbers,
+        snapshot::Snapshots,
+        tree::{Tree, View},
+    },
     waiting::sync::LockExt,
 };
 
@@ -51,17 +62,32 @@ pub(crate) struct Extra<'a> {
     pub means: Means,
 }
 
-impl Engine {
+/// Carries out compactions.
+pub(crate) struct Compactor {
+    pub clock: Arc<dyn Clock>,
+    pub dir: Dir,
+    pub numbers: Numbers,
+    pub snapshots: Arc<Snapshots>,
+    pub health: Arc<Health>,
+    pub counters: Arc<Counters>,
+    pub room: Arc<Room>,
+    pub pace: Arc<Pace>,
+    pub state: Arc<State>,
+    /// A memtable is full with so many bytes.
+    pub memtable_bytes: u64,
+}
+
+impl Compactor {
     /// Runs one planned job.
     ///
     /// # Errors
     /// I/O errors and corruption. The inputs then stay in force and no output is left behind.
     pub fn compact_job(&self, tree: &Arc<Tree>, job: &CompactionJob) -> Result<()> {
-        let begin = self.env.clock.now();
+        let begin = self.clock.now();
         let freed = self.compact_with(tree, job, Extra::default())?;
         // A merge that frees nothing says nothing about how fast merges free space.
         if freed > 0 {
-            self.pace.freed(freed, self.env.clock.now().saturating_sub(begin));
+            self.pace.freed(freed, self.clock.now().saturating_sub(begin));
         }
         Ok(())
     }
@@ -69,9 +95,9 @@ impl Engine {
     /// Runs one planned job with `extra`. Returns by how many bytes the value files have shrunk.
     ///
     /// # Errors
-    /// As [`Engine::compact_job`].
+    /// As [`Compactor::compact_job`].
     pub fn compact_with(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
-        let begin = self.env.clock.now();
+        let begin = self.clock.now();
         let view = tree.view_to_hold();
         let version = &view.version;
         debug_assert!(job.output_run.is_some(), "whoever takes a job numbers its run: {job:?}");
@@ -104,11 +130,11 @@ impl Engine {
             history.merges += 1;
             if moved_values {
                 history.value_merges += 1;
-                history.value_merge_time += self.env.clock.now().saturating_sub(begin);
+                history.value_merge_time += self.clock.now().saturating_sub(begin);
             }
         }
         drop(history);
-        self.split_large(tree)?;
+        split_large(&self.state, tree)?;
         Ok(freed)
     }
 
@@ -137,7 +163,7 @@ impl Engine {
         let (deepest, moving) = (levels.deepest().max(to), extra.moving.to_vec());
         let rewrite = RewriteJob { from, to, deepest, moving };
         // So that what lies under a part of level 0 ends where it ends.
-        let mut cuts = parts::cuts_of_merges(levels, count_of_parts(tree, self.plan.memtable));
+        let mut cuts = parts::cuts_of_merges(levels, count_of_parts(tree, self.memtable_bytes));
         cuts.extend_from_slice(extra.cuts);
         cuts.sort_unstable();
         let unlooked = Cell::default();
@@ -170,27 +196,6 @@ impl Engine {
         history.entries_in += output.entries_in;
         history.entries_out += output.entries_out;
         Ok((output.tables.into_iter().map(Arc::new).collect(), output.values, output.held))
-    }
-
-    /// Writes all memtables of `trees` as tables and waits for that.
-    ///
-    /// # Errors
-    /// I/O errors, and every reason not to take writes.
-    pub fn flush(&self, trees: &[Arc<Tree>]) -> Result<()> {
-        {
-            let mut wal = self.wal.hold();
-            self.state.writable()?;
-            let filled: Vec<_> =
-                trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
-            if !filled.is_empty() {
-                self.watch(self.guard("a flush", || self.state.seal(&mut wal, &filled)))?;
-            }
-        }
-        // The flush itself leaves `RESERVE` alone, but a caller that waits for it may use it. If there is still too
-        // little room, the wait below reports it.
-        let _reported_below = self.room.ensure(0);
-        let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
-        self.wait_for_flush_of(("a flush", "memtables to be written"), || trees.to_vec(), || unwritten().is_none())
     }
 }
 

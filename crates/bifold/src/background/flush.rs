@@ -16,20 +16,32 @@ use bifold_index::{
     },
     merge::{MergeCursor, Source},
 };
+use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
 
 use crate::{
-    api::options::Workers,
+    api::{options::Workers, stats::counters::Counters},
     background::{
         compact::count_of_parts,
         shared_flush::{Flush, KeyRange, SharedFlush, TakenRange, bounds},
+        waits::Waits,
+        work::Work,
     },
-    commit::room::Means,
-    engine::Engine,
+    commit::{
+        pace::Pace,
+        room::{Means, Room},
+        syncs::Syncs,
+        wal::Wal,
+    },
     state::{
-        install::give_up,
+        health::Health,
+        install::{State, give_up},
+        numbers::Numbers,
+        snapshot::Snapshots,
         tree::{Layer, Tree, View},
+        trees::Trees,
     },
+    waiting::{signal::Signal, sync::FairLock},
 };
 
 /// The most tables of one flush on a disk that is short of room.
@@ -48,17 +60,37 @@ fn count_of_ranges(flush: &Flush, threads: u32) -> usize {
 
 /// A flush that workers find. They no longer do once this is dropped.
 struct Shown<'a> {
-    engine: &'a Engine,
+    work: &'a Work,
     keyspace: KeyspaceId,
 }
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        self.engine.work.take(|state| drop(state.shared.remove(&self.keyspace)));
+        self.work.take(|state| drop(state.shared.remove(&self.keyspace)));
     }
 }
 
-impl Engine {
+/// Writes memtables as tables.
+pub(crate) struct Flusher {
+    pub clock: Arc<dyn Clock>,
+    pub dir: Dir,
+    pub numbers: Numbers,
+    pub trees: Arc<Trees>,
+    pub snapshots: Arc<Snapshots>,
+    pub signal: Arc<Signal>,
+    pub health: Arc<Health>,
+    pub work: Arc<Work>,
+    pub counters: Arc<Counters>,
+    pub room: Arc<Room>,
+    pub pace: Arc<Pace>,
+    pub wal: Arc<FairLock<Wal>>,
+    pub state: Arc<State>,
+    pub syncs: Arc<Syncs>,
+    pub waits: Arc<Waits>,
+    pub workers: Workers,
+}
+
+impl Flusher {
     /// Writes the oldest sealed memtable of `tree`, if there is one.
     ///
     /// # Errors
@@ -68,10 +100,10 @@ impl Engine {
         let view = tree.view_to_hold();
         let oldest = if planted!("flush_newest_first") { view.sealed.first() } else { view.sealed.last() };
         let Some(layer) = oldest else { return Ok(()) };
-        let begun = self.pace.flush_begins(self.env.clock.now());
+        let begun = self.pace.flush_begins(self.clock.now());
         let outcome = self.flush_layer(tree, &view, layer, means);
         let bytes = outcome.is_ok().then_some(layer.memtable.data_bytes() as u64);
-        self.pace.flush_ends(begun, bytes, self.env.clock.now());
+        self.pace.flush_ends(begun, bytes, self.clock.now());
         outcome
     }
 
@@ -95,8 +127,8 @@ impl Engine {
         let unwritten = |p: &&Arc<Tree>| !Arc::ptr_eq(p, tree) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
             // During recovery values are rewritten under old numbers, so numbers do not say what is durable.
-            _ if tree.placement().has_unsynced() => self.sync_everything(),
-            Some(last) if self.trees.all().iter().any(|p| unwritten(&p)) => self.sync_upto(last),
+            _ if tree.placement().has_unsynced() => self.syncs.sync_everything(),
+            Some(last) if self.trees.all().iter().any(|p| unwritten(&p)) => self.syncs.sync_upto(last),
             _ => Ok(()),
         }
     }
@@ -135,7 +167,7 @@ impl Engine {
     /// # Errors
     /// Those of any range. Nothing is left then.
     pub fn write_memtable(&self, flush: Flush) -> Result<Output> {
-        let bounds = match self.options.workers {
+        let bounds = match self.workers {
             Workers::Threads(threads) if !self.room.is_short() => bounds(&flush.cuts, count_of_ranges(&flush, threads)),
             // One after the other, so that the same calls write the same files; and where room is short, so that no
             // more is on disk at once than need be.
@@ -148,12 +180,12 @@ impl Engine {
         let shared = SharedFlush::new(flush, bounds);
         // Notifies: idle workers may help.
         self.work.change(keyspace, |state| drop(state.shared.insert(keyspace, Arc::clone(&shared))));
-        let shown = Shown { engine: self, keyspace };
+        let shown = Shown { work: &self.work, keyspace };
         while let Some(range) = shared.take() {
             range.write(|flush, keys| self.write_range(flush, keys));
         }
         drop(shown);
-        shared.wait(&self.signal, self.env.clock.now());
+        shared.wait(&self.signal, self.clock.now());
         shared.outcome(|flush, output| self.give_up_flush(flush, output))
     }
 
@@ -190,6 +222,31 @@ impl Engine {
             view.values.rewriter(&job)?,
             &mut || self.numbers.take(),
             &self.dir,
+        )
+    }
+
+    /// Writes all memtables of `trees` as tables and waits for that.
+    ///
+    /// # Errors
+    /// I/O errors, and every reason not to take writes.
+    pub fn flush(&self, trees: &[Arc<Tree>]) -> Result<()> {
+        {
+            let mut wal = self.wal.hold();
+            self.health.takes_writes()?;
+            let filled: Vec<_> =
+                trees.iter().filter(|p| !p.view().active.memtable.is_empty()).map(Arc::clone).collect();
+            if !filled.is_empty() {
+                self.health.watch(self.health.guard("a flush", || self.state.seal(&mut wal, &filled)))?;
+            }
+        }
+        // The flush itself leaves `RESERVE` alone, but a caller that waits for it may use it. If there is still too
+        // little room, the wait below reports it.
+        let _reported_below = self.room.ensure(0);
+        let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
+        self.waits.wait_for_flush_of(
+            ("a flush", "memtables to be written"),
+            || trees.to_vec(),
+            || unwritten().is_none(),
         )
     }
 

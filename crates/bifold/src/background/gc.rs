@@ -22,30 +22,35 @@
 
 use std::{
     cell::Cell,
-    sync::{Arc, MutexGuard, atomic::Ordering::Relaxed},
+    sync::{Arc, atomic::Ordering::Relaxed},
 };
 
 use bifold_contract::{Pointer, Result, SeqNo, ValueEdit, planted};
-use bifold_format::pointer;
+use bifold_io::Clock;
 use bifold_values::placement::{
     Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables, SpacePressure,
 };
 
 use crate::{
-    api::options::Durability,
+    api::stats::counters::Counters,
     background::{
+        flush::Flusher,
         left_out::{leave_out_values, note_unreadable},
-        outcome::Took,
-        rewrite::RewriteScope,
+        outcome::{Outcomes, Took},
+        reclaim::Reclaims,
+        rewrite::{RewriteScope, Rewrites},
+        space::Space,
+        waits::Waits,
+        work::Work,
     },
     commit::{
-        op::{Act, Op},
-        room::Means,
-        slow::Laps,
-        wal::Wal,
+        moves::{Held, MoveCommits},
+        pace::Pace,
+        room::{Means, Room},
     },
-    engine::Engine,
-    state::tree::Tree,
+    read::get::Reader,
+    state::{health::Health, install::State, numbers::Numbers, tree::Tree},
+    waiting::signal::Signal,
 };
 
 /// This many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
@@ -53,7 +58,7 @@ const CHECKED_AT_ONCE: usize = 256;
 
 /// What the engine does for one GC job.
 struct Verbs<'a> {
-    engine: &'a Engine,
+    with: &'a Gc,
     tree: &'a Arc<Tree>,
     claim: &'a GcClaim,
     means: Means,
@@ -65,34 +70,34 @@ struct Verbs<'a> {
 impl IndexView for Verbs<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
-        let current = self.engine.current_pointer(self.tree, key);
+        let current = self.with.reader.current_pointer(self.tree, key);
         note_unreadable(self.tree, current)
     }
 
     fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
         self.lookups.set(self.lookups.get() + 1);
-        note_unreadable(self.tree, self.engine.newest_above(self.tree, key))
+        note_unreadable(self.tree, self.with.reader.newest_above(self.tree, key))
     }
 }
 
 impl GcContext for Verbs<'_> {
     fn fit(&self, copies: &[u64]) -> Result<usize> {
-        self.engine.fit_copies(self.tree, copies, self.means)
+        self.with.fit_copies(self.tree, copies, self.means)
     }
 
     fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
         self.has_copied.set(true);
         if moves.is_empty() && planted!("visible_is_enough") {
-            return Ok(Some(self.engine.visible()));
+            return Ok(Some(self.with.state.visible()));
         }
         if moves.is_empty() {
             // The index has a commit before readers see it. What overwrote the values may be such a commit.
-            return self.engine.hold_commits(self.tree, &mut |_| Ok(()));
+            return self.with.moves.hold_commits(self.tree, &mut |_| Ok(()));
         }
         let mut last = None;
         for (at, chunk) in moves.chunks(CHECKED_AT_ONCE).enumerate() {
             let mut check = |commits: &mut Held<'_>| commits.commit_current(chunk, refused);
-            last = self.engine.hold_commits(self.tree, &mut check).inspect_err(|_| {
+            last = self.with.moves.hold_commits(self.tree, &mut check).inspect_err(|_| {
                 // The files they come from stay in use, so nobody needs these copies.
                 moves[at * CHECKED_AT_ONCE..].iter().for_each(&mut *refused);
             })?;
@@ -102,23 +107,23 @@ impl GcContext for Verbs<'_> {
 
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
         self.has_copied.set(true);
-        let done = self.engine.hold_commits(self.tree, &mut |commits| self.engine.watch(act(commits)))?;
+        let done = self.with.moves.hold_commits(self.tree, &mut |commits| self.with.health.watch(act(commits)))?;
         Ok(done.is_some())
     }
 
     fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64> {
         // It makes room by itself.
         self.has_copied.set(true);
-        let Self { engine, tree, means, .. } = *self;
+        let Self { with, tree, means, .. } = *self;
         let (range, scope, moving) = match tables {
             RewrittenTables::Range { start, end, moving } => ((Some(start), Some(end)), RewriteScope::All, moving),
             RewrittenTables::Overwritten => {
                 // A flush makes entries that memtables overwrite visible to the rewrite.
-                engine.flush(&[Arc::clone(tree)])?;
+                with.flusher.flush(&[Arc::clone(tree)])?;
                 ((None, None), RewriteScope::Due, &[][..])
             }
         };
-        let rewritten = engine.rewrite_range(tree, range, scope, (moving, means))?;
+        let rewritten = with.rewrites.rewrite_range(tree, range, scope, (moving, means))?;
         if let Some(unreadable) = rewritten.unreadable {
             // What has not moved this time will not move the next time.
             let _are_new = leave_out_values(tree, self.claim, &unreadable);
@@ -128,42 +133,32 @@ impl GcContext for Verbs<'_> {
 
     fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
         self.has_copied.set(true);
-        self.engine.state.install_values(self.tree, edit, in_force)
+        self.with.state.install_values(self.tree, edit, in_force)
     }
 }
 
-/// The commit lock, held for a GC job.
-struct Held<'a> {
-    engine: &'a Engine,
-    tree: &'a Arc<Tree>,
-    wal: MutexGuard<'a, Wal>,
+/// Runs GC jobs.
+pub(crate) struct Gc {
+    pub clock: Arc<dyn Clock>,
+    pub numbers: Numbers,
+    pub signal: Arc<Signal>,
+    pub health: Arc<Health>,
+    pub work: Arc<Work>,
+    pub space: Arc<Space>,
+    pub counters: Arc<Counters>,
+    pub room: Arc<Room>,
+    pub pace: Arc<Pace>,
+    pub state: Arc<State>,
+    pub waits: Arc<Waits>,
+    pub outcomes: Arc<Outcomes>,
+    pub reader: Arc<Reader>,
+    pub moves: MoveCommits,
+    pub reclaims: Arc<Reclaims>,
+    pub flusher: Arc<Flusher>,
+    pub rewrites: Arc<Rewrites>,
 }
 
-impl Commits for Held<'_> {
-    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
-        self.engine.write_back(&mut self.wal, self.tree, moves)?;
-        Ok(self.engine.visible())
-    }
-}
-
-impl Held<'_> {
-    /// Commits the moves whose old address is still the newest of its key.
-    fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
-        let (engine, tree) = (self.engine, self.tree);
-        let is_current = |moved: &Moved| Ok(engine.current_pointer(tree, &moved.key)? == Some(moved.from));
-        let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
-        engine.counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
-        let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
-        for (moved, is_current) in moves.iter().zip(are_current) {
-            if is_current { current.push(moved.clone()) } else { overwritten.push(moved) }
-        }
-        self.commit(&current)?;
-        overwritten.into_iter().for_each(refused);
-        Ok(())
-    }
-}
-
-impl Engine {
+impl Gc {
     /// Garbage-collects a whole keyspace, whatever the target, and waits for the end.
     ///
     /// # Errors
@@ -172,7 +167,7 @@ impl Engine {
     pub fn gc_all(&self, tree: &Arc<Tree>) -> Result<()> {
         let keyspace = tree.keyspace;
         self.work.reserve_gc(keyspace);
-        let outcome = self.guard("a GC run", || self.gc_all_alone(tree));
+        let outcome = self.health.guard("a GC run", || self.gc_all_alone(tree));
         self.work.release_gc(keyspace);
         outcome
     }
@@ -185,7 +180,7 @@ impl Engine {
             // Picks only when no other GC run is active: a file that another run is about to drain must not be
             // picked.
             let is_mine = || self.work.try_gc(tree.keyspace);
-            self.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
+            self.waits.wait_until("a GC of everything", "GC of the keyspace to end", is_mine)?;
             let at_work = self.signal.working();
             // Nothing moves any more in a dropped keyspace: the same pick would come up forever.
             let mut pressure = SpacePressure { all_before, ..self.space.pressure(tree) };
@@ -197,16 +192,16 @@ impl Engine {
             is_rewritten |= picked.as_ref().is_some_and(|job| job.claim().rewrites);
             let outcome = match &picked {
                 Some(job) => self.gc(tree, &**job, Means::Reserve),
-                None => self.reclaim_values(tree),
+                None => self.reclaims.reclaim_values(tree),
             };
-            self.end_gc(tree.keyspace, None);
+            self.outcomes.end_gc(tree.keyspace, None);
             drop(at_work);
             match &picked {
                 None => {
-                    self.watch(outcome)?;
-                    return self.report_left_out(tree);
+                    self.health.watch(outcome)?;
+                    return tree.report_left_out();
                 }
-                Some(job) => match self.end_of_job(tree, Took::Values(job.claim()), outcome) {
+                Some(job) => match self.outcomes.end_of_job(tree, Took::Values(job.claim()), outcome) {
                     Err(error) if error.is_unreadable() && self.health.writable().is_ok() => {}
                     other => other?,
                 },
@@ -219,25 +214,19 @@ impl Engine {
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
     pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
-        self.pace.gc_begins(self.env.clock.now());
+        self.pace.gc_begins(self.clock.now());
         let freed = self.gc_unpaced(tree, job, means);
-        self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.env.clock.now());
+        self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.clock.now());
         freed.map(drop)
     }
 
     /// Returns how many bytes come free. `None` if the run says nothing about how fast GC frees space.
     fn gc_unpaced(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<Option<u64>> {
         if !planted!("gc_during_commits") {
-            self.wait_for_commit();
+            self.moves.wait_for_commit();
         }
-        let verbs = Verbs {
-            engine: self,
-            tree,
-            claim: job.claim(),
-            means,
-            lookups: Cell::new(0),
-            has_copied: Cell::new(false),
-        };
+        let verbs =
+            Verbs { with: self, tree, claim: job.claim(), means, lookups: Cell::new(0), has_copied: Cell::new(false) };
         let run = || match job.run(&verbs) {
             Err(error) if !verbs.has_copied.get() => Err(error),
             other => Ok(other),
@@ -257,90 +246,11 @@ impl Engine {
         let least = if means == Means::Reserve { 1 } else { 2 };
         let (mut count, mut needed) = self.room.fitting(copies, least);
         if needed.is_some() {
-            self.reclaim_values(tree)?;
+            self.reclaims.reclaim_values(tree)?;
             (count, needed) = self.room.fitting(copies, least);
         }
         needed.map_or(Ok(()), |needed| self.room.ensure_by(means, needed))?;
         Ok(count)
-    }
-
-    /// Returns once the commit under way has been applied. Its values are in files already, perhaps in files that
-    /// were picked because they are full, and the index is asked which addresses lead there.
-    fn wait_for_commit(&self) {
-        drop(self.wal.hold());
-    }
-
-    /// Makes everything durable, and reclaims the drained files whose moves are durable.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn reclaim_values(&self, tree: &Tree) -> Result<()> {
-        if !self.space.can_reclaim(tree) {
-            return Ok(());
-        }
-        // On a slow disk the sync takes longer than the GC runs before it.
-        self.pace.gc_begins(self.env.clock.now());
-        let outcome = self.reclaim_unpaced(tree);
-        self.pace.gc_ends(Some(0), self.env.clock.now());
-        outcome
-    }
-
-    fn reclaim_unpaced(&self, tree: &Tree) -> Result<()> {
-        let durable = if planted!("reclaim_unsynced") {
-            self.visible()
-        } else {
-            self.sync_everything()?;
-            self.group_sync.durable()
-        };
-        self.state.install_values(tree, || tree.placement().reclaim(durable, self.snapshots.oldest()), || {})
-    }
-
-    /// Calls `act` with the commit lock held. Returns the newest sequence number after it; `None`, without a call, when
-    /// the keyspace was dropped.
-    fn hold_commits(
-        &self,
-        tree: &Arc<Tree>,
-        act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
-    ) -> Result<Option<SeqNo>> {
-        self.pace_moves(tree)?;
-        let mut held = Held { engine: self, tree, wal: self.wal.hold() };
-        self.state.writable()?;
-        if tree.is_dropped() {
-            return Ok(None);
-        }
-        act(&mut held)?;
-        let last = self.visible();
-        let has_many_logs = held.wal.has_many_closed();
-        drop(held);
-        self.wal.let_others();
-        if has_many_logs {
-            self.sync_upto(last)?;
-        }
-        Ok(Some(last))
-    }
-
-    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved]) -> Result<()> {
-        if moves.is_empty() {
-            return Ok(());
-        }
-        let mut pointers = Vec::new();
-        let mut ends = Vec::with_capacity(moves.len());
-        for moved in moves {
-            let start = pointers.len();
-            pointer::encode(moved.to, &mut pointers);
-            ends.push((start, pointers.len()));
-        }
-        let ops: Vec<Op<'_>> = moves
-            .iter()
-            .zip(ends)
-            .map(|(moved, (start, end))| Op { tree, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
-            .collect();
-        let bytes = ops.iter().map(Op::memtable_bytes).sum();
-        self.watch(self.make_room(wal, &ops, bytes))?;
-        let mut laps = Laps::begin(&*self.env.clock, self.env.clock.now());
-        self.watch(self.log_and_apply(wal, &ops, Durability::Buffered, &mut laps))?;
-        self.counters.gc.moved(moves);
-        Ok(())
     }
 }
 

@@ -86,6 +86,14 @@ impl Tree {
         errors
     }
 
+    /// The result of an explicit call that has done all it can.
+    ///
+    /// # Errors
+    /// Why something of the keyspace was left out.
+    pub fn report_left_out(&self) -> Result<()> {
+        self.left_out().into_iter().next().map_or(Ok(()), Err)
+    }
+
     /// Leaves out the file that an error names. Returns whether it was not left out before; `None` if it is no file
     /// of this tree.
     pub fn leave_out_named(&self, why: &Error) -> Option<bool> {

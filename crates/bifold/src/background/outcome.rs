@@ -1,15 +1,18 @@
-//! What follows from the outcome of a job: damage that it has met is [left out](crate::background::left_out) of later
-//! ones, and any other failure ends writes.
+//! How a job ends: what it took is given back. Damage that it has met is [left out](crate::background::left_out) of
+//! later jobs, and any other failure ends writes.
 
 use std::sync::Arc;
 
-use bifold_contract::{CompactionJob, Error, Result, planted};
+use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, planted};
 use bifold_values::placement::GcClaim;
 
 use crate::{
-    background::{left_out::leave_out_values, schedule::Task},
-    engine::Engine,
-    state::tree::Tree,
+    background::{
+        left_out::leave_out_values,
+        work::{Work, WorkState, unmark},
+    },
+    commit::pace::Pace,
+    state::{health::Health, tree::Tree},
 };
 
 /// What a job has read.
@@ -21,20 +24,14 @@ pub(crate) enum Took<'a> {
     Values(&'a GcClaim),
 }
 
-impl Engine {
-    /// Passes on the outcome of a worker's task. If memtables cannot be written or drained files cannot be reclaimed,
-    /// no more writes are taken; other tasks leave out what they cannot read.
-    ///
-    /// # Errors
-    /// The task's errors.
-    pub fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
-        match task {
-            Task::Flush(_) | Task::FlushRange(_) | Task::Reclaim(_) => self.watch(outcome),
-            Task::Compact(tree, job) => self.end_of_job(tree, Took::Tables(job), outcome),
-            Task::Gc(tree, job) => self.end_of_job(tree, Took::Values(job.claim()), outcome),
-        }
-    }
+/// Ends jobs.
+pub(crate) struct Outcomes {
+    pub health: Arc<Health>,
+    pub pace: Arc<Pace>,
+    pub work: Arc<Work>,
+}
 
+impl Outcomes {
     /// Passes on the outcome of a job. If it could not read something, later jobs leave that out; after any other
     /// failure no more writes are taken.
     ///
@@ -47,32 +44,54 @@ impl Engine {
                 self.pace.update_of(&[tree.keyspace]);
                 Err(error)
             }
-            other => self.watch(other),
+            other => self.health.watch(other),
         }
     }
 
-    /// The result of an explicit call that has done all it can.
-    ///
-    /// # Errors
-    /// Why something of the keyspace was left out.
-    pub fn report_left_out(&self, tree: &Tree) -> Result<()> {
-        tree.left_out().into_iter().next().map_or(Ok(()), Err)
-    }
-
-    /// Does the same for each of some keyspaces. Something unreadable in one does not keep it from the others.
-    ///
-    /// # Errors
-    /// The first error about something unreadable; any other error at once.
-    pub fn for_each_tree(&self, trees: &[Arc<Tree>], act: impl Fn(&Arc<Tree>) -> Result<()>) -> Result<()> {
-        let mut unreadable = Ok(());
-        for tree in trees {
-            match act(tree) {
-                Err(error) if error.is_unreadable() => unreadable = unreadable.and(Err(error)),
-                other => other?,
+    /// Gives back what [`Work::try_begin`] or a worker took for `job`.
+    pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
+        self.end_work(keyspace, |state, keyspace| {
+            if let Some(busy) = state.busy.get_mut(&keyspace) {
+                unmark(busy, job);
             }
-        }
-        unreadable
+        });
     }
+
+    /// Gives back what a worker or [`Work::try_gc`] took.
+    pub fn end_gc(&self, keyspace: KeyspaceId, claim: Option<&GcClaim>) {
+        self.end_work(keyspace, |state, keyspace| {
+            let gc = state.gc.entry(keyspace).or_default();
+            match claim.and_then(|claim| gc.running.iter().position(|running| running == claim)) {
+                Some(at) => drop(gc.running.swap_remove(at)),
+                None => gc.by_caller = false,
+            }
+        });
+    }
+
+    /// Gives back what a job took of a keyspace, and notifies.
+    pub fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState, KeyspaceId)) {
+        self.work.change(keyspace, |state| {
+            give_back(state, keyspace);
+            state.running -= 1;
+        });
+        self.pace.update_of(&[keyspace]);
+        self.work.look_at(&[keyspace]);
+    }
+}
+
+/// Does the same for each of some trees. Something unreadable in one does not keep it from the others.
+///
+/// # Errors
+/// The first error about something unreadable; any other error at once.
+pub(crate) fn for_each_tree(trees: &[Arc<Tree>], act: impl Fn(&Arc<Tree>) -> Result<()>) -> Result<()> {
+    let mut unreadable = Ok(());
+    for tree in trees {
+        match act(tree) {
+            Err(error) if error.is_unreadable() => unreadable = unreadable.and(Err(error)),
+            other => other?,
+        }
+    }
+    unreadable
 }
 
 /// Leaves out what an error names or, if that is left out already, all that the job has taken. Returns whether

@@ -7,18 +7,23 @@
 use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
-use bifold_index::compaction::parts::{self, Part};
+use bifold_index::{
+    compaction::parts::{self, Part},
+    table::TableContext,
+};
 
 use crate::{
     background::{
-        compact::Extra,
+        compact::{Compactor, Extra},
+        flush::Flusher,
         narrow::{Narrowing, cut_job},
-        outcome::Took,
-        work::Begun,
+        outcome::{Outcomes, Took},
+        waits::Waits,
+        work::{Begun, Work},
     },
     commit::room::Means,
-    engine::Engine,
-    state::tree::Tree,
+    state::{health::Health, numbers::Numbers, tree::Tree},
+    waiting::signal::Signal,
 };
 
 /// Which parts of a key range to rewrite.
@@ -40,14 +45,28 @@ pub(crate) struct Rewritten {
     pub unreadable: Option<Error>,
 }
 
-impl Engine {
+/// Rewrites key ranges.
+pub(crate) struct Rewrites {
+    pub numbers: Numbers,
+    pub signal: Arc<Signal>,
+    pub health: Arc<Health>,
+    pub work: Arc<Work>,
+    /// With the thread that deletes what a part has replaced.
+    pub tables: Arc<TableContext>,
+    pub waits: Arc<Waits>,
+    pub outcomes: Arc<Outcomes>,
+    pub flusher: Arc<Flusher>,
+    pub compactor: Arc<Compactor>,
+}
+
+impl Rewrites {
     /// Merges everything in the key range, memtables included, into the deepest level that has data of it.
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes. If something cannot be read, the rest is merged first and
     /// then this is the error.
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
-        self.flush(&[Arc::clone(tree)])?;
+        self.flusher.flush(&[Arc::clone(tree)])?;
         let (start, end) = (bound_key(start), bound_key(end));
         // This view is dropped before parts are rewritten: it would keep the files that each of them replaces.
         let is_in_order = {
@@ -62,7 +81,7 @@ impl Engine {
         match rewritten.unreadable {
             Some(error) => Err(error),
             // It may have skipped values that had been found damaged before.
-            None if tree.placement().profile().separates_at_rewrite => self.report_left_out(tree),
+            None if tree.placement().profile().separates_at_rewrite => tree.report_left_out(),
             None => Ok(()),
         }
     }
@@ -72,7 +91,7 @@ impl Engine {
     /// skipped; of unreadable values only those stay where they are.
     ///
     /// # Errors
-    /// As [`Engine::compact_range`].
+    /// As [`Rewrites::compact_range`].
     pub fn rewrite_range(
         &self,
         tree: &Arc<Tree>,
@@ -93,7 +112,7 @@ impl Engine {
                 let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(|part| {
                     let is_readable = !tree.unreadable.has(part.tables.iter().map(|table| table.2));
                     if !is_readable && rewritten.unreadable.is_none() {
-                        rewritten.unreadable = self.report_left_out(tree).err();
+                        rewritten.unreadable = tree.report_left_out().err();
                     }
                     is_readable && is_due(part)
                 })?;
@@ -146,16 +165,16 @@ impl Engine {
     /// Runs the job that was begun for a part, and waits until what it has replaced is deleted.
     fn rewrite_part(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
         let at_work = self.signal.working();
-        let outcome = self.guard("a rewrite", || self.compact_with(tree, job, extra));
-        let outcome = self.end_of_job(tree, Took::Tables(job), outcome);
-        self.end_compaction(tree.keyspace, job);
+        let outcome = self.health.guard("a rewrite", || self.compactor.compact_with(tree, job, extra));
+        let outcome = self.outcomes.end_of_job(tree, Took::Tables(job), outcome);
+        self.outcomes.end_compaction(tree.keyspace, job);
         drop(at_work);
         self.tables.remover().wait();
         outcome
     }
 
     fn wait_until_free(&self, tree: &Tree) -> Result<()> {
-        self.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
+        self.waits.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
             let busy = self.work.busy(tree.keyspace);
             busy.tables.is_empty() && busy.outputs.is_empty()
         })

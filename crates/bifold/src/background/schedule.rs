@@ -15,22 +15,30 @@
 
 mod choice;
 
-use std::{cell::Cell, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
-use bifold_values::placement::{GcClaim, GcJob};
+use bifold_index::table::TableContext;
+use bifold_io::{fs::FileLock, threads::Threads};
+use bifold_values::placement::GcJob;
 
 use self::choice::{Choice, Garbage, Load, Role, choose};
 use crate::{
     api::options::{Access, Workers},
     background::{
+        compact::Compactor,
+        flush::Flusher,
+        gc::Gc,
+        outcome::{Outcomes, Took},
+        reclaim::Reclaims,
         shared_flush::TakenRange,
-        work::{WorkState, mark, unmark},
+        space::Space,
+        waits::{DueWork, Waits},
+        work::{Work, WorkState, mark},
     },
-    commit::room::{Job, Means},
-    engine::Engine,
-    state::{tree::Tree, trees::Numbers},
-    waiting::signal::{Vigil, Woken},
+    commit::room::{Job, Means, Room},
+    state::{health::Health, install::State, numbers::Numbers, snapshot::Snapshots, tree::Tree, trees::Trees},
+    waiting::signal::{Signal, Woken},
 };
 
 /// A piece of background work.
@@ -53,12 +61,6 @@ impl Task {
         matches!(self, Self::Compact(..) | Self::Gc(..))
     }
 }
-
-/// How often a wait for idleness checks its condition.
-const IDLE_LOOK: Duration = Duration::from_millis(20);
-
-/// Why a wait is overdue.
-const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
 
 impl WorkState {
     /// What a worker with this role does first now.
@@ -129,24 +131,50 @@ impl WorkState {
     }
 }
 
-impl Engine {
+/// Decides what is due, and does it: in threads of its own, or in a caller's.
+pub(crate) struct Scheduler {
+    pub threads: Arc<dyn Threads>,
+    pub workers: Workers,
+    pub access: Access,
+    pub numbers: Numbers,
+    pub trees: Arc<Trees>,
+    pub snapshots: Arc<Snapshots>,
+    pub signal: Arc<Signal>,
+    pub health: Arc<Health>,
+    pub work: Arc<Work>,
+    pub space: Arc<Space>,
+    pub room: Arc<Room>,
+    pub state: Arc<State>,
+    /// With the thread that deletes files.
+    pub tables: Arc<TableContext>,
+    pub waits: Arc<Waits>,
+    pub outcomes: Arc<Outcomes>,
+    pub flusher: Arc<Flusher>,
+    pub compactor: Arc<Compactor>,
+    pub gc: Arc<Gc>,
+    pub reclaims: Arc<Reclaims>,
+    /// No other process opens the database before its threads have ended.
+    pub _lock: Arc<dyn FileLock>,
+}
+
+impl Scheduler {
     /// Starts the background threads of the options.
     ///
     /// # Errors
     /// The system's error if it cannot create a thread.
     pub fn start_workers(self: &Arc<Self>) -> Result<()> {
-        let Workers::Threads(count) = self.options.workers else { return Ok(()) };
-        if self.options.access == Access::ReadOnly {
+        let Workers::Threads(count) = self.workers else { return Ok(()) };
+        if self.access == Access::ReadOnly {
             return Ok(());
         }
         for number in 0..count.max(2) {
-            let engine = Arc::clone(self);
+            let this = Arc::clone(self);
             let role = if number == 0 { Role::Flusher } else { Role::Merger };
-            let work = Box::new(move || engine.guard("a background thread", || engine.serve(role)));
-            let thread = self.env.threads.spawn(&format!("bifold-{number}"), work)?;
+            let work = Box::new(move || this.health.guard("a background thread", || this.serve(role)));
+            let thread = self.threads.spawn(&format!("bifold-{number}"), work)?;
             self.work.has_threads([thread]);
         }
-        let remover = self.env.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
+        let remover = self.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
         self.work.has_threads([remover]);
         Ok(())
     }
@@ -162,24 +190,6 @@ impl Engine {
                 None => {}
             }
         }
-    }
-
-    /// Does what is due in the calling thread, if the options ask for that.
-    ///
-    /// # Errors
-    /// The failure of a job, as [`Error::Poisoned`].
-    pub fn run_due_work(&self) -> Result<()> {
-        if !self.works_in_caller() {
-            return Ok(());
-        }
-        self.guard("background work in a caller's thread", || {
-            while self.health.writable().is_ok()
-                && let Some(task) = self.take_task(Role::Alone)
-            {
-                self.do_task(task);
-            }
-        });
-        Ok(())
     }
 
     /// Takes the most urgent task that nobody has taken.
@@ -219,14 +229,14 @@ impl Engine {
     fn do_task(&self, task: Task) {
         let _at_work = self.signal.working();
         let outcome = match &task {
-            Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Free)),
+            Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flusher.flush_oldest(tree, Means::Free)),
             Task::FlushRange(range) => {
-                self.help_flush(range);
+                self.flusher.help_flush(range);
                 Ok(())
             }
-            Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compact_job(tree, job)),
-            Task::Gc(tree, job) => self.room.noting(tree, Job::Gc, || self.gc(tree, &**job, Means::Free)),
-            Task::Reclaim(tree) => self.reclaim_values(tree),
+            Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compactor.compact_job(tree, job)),
+            Task::Gc(tree, job) => self.room.noting(tree, Job::Gc, || self.gc.gc(tree, &**job, Means::Free)),
+            Task::Reclaim(tree) => self.reclaims.reclaim_values(tree),
         };
         match outcome {
             // Closing cancels long jobs; their inputs stay in force.
@@ -239,6 +249,19 @@ impl Engine {
         self.end_task(task);
     }
 
+    /// Passes on the outcome of a worker's task. If memtables cannot be written or drained files cannot be reclaimed,
+    /// no more writes are taken; other tasks leave out what they cannot read.
+    ///
+    /// # Errors
+    /// The task's errors.
+    fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
+        match task {
+            Task::Flush(_) | Task::FlushRange(_) | Task::Reclaim(_) => self.health.watch(outcome),
+            Task::Compact(tree, job) => self.outcomes.end_of_job(tree, Took::Tables(job), outcome),
+            Task::Gc(tree, job) => self.outcomes.end_of_job(tree, Took::Values(job.claim()), outcome),
+        }
+    }
+
     /// Nothing of the task is held any more when others learn that it has ended: the files of a keyspace that was
     /// dropped meanwhile go with the last who holds them.
     fn end_task(&self, task: Task) {
@@ -247,149 +270,33 @@ impl Engine {
             self.work.take(|state| state.merging -= 1);
         }
         match task {
-            Task::Flush(tree) => self.end_work(released(tree), |state, keyspace| {
+            Task::Flush(tree) => self.outcomes.end_work(released(tree), |state, keyspace| {
                 state.flushing.remove(&keyspace);
             }),
             Task::FlushRange(range) => {
                 let keyspace = range.keyspace();
                 let _too_late = release(range);
-                self.end_work(keyspace, |_state, _| {});
+                self.outcomes.end_work(keyspace, |_state, _| {});
             }
-            Task::Compact(tree, job) => self.end_compaction(released(tree), &job),
+            Task::Compact(tree, job) => self.outcomes.end_compaction(released(tree), &job),
             Task::Gc(tree, job) => {
                 let claim = job.claim().clone();
                 let _too_late = release(job);
-                self.end_gc(released(tree), Some(&claim));
+                self.outcomes.end_gc(released(tree), Some(&claim));
             }
-            Task::Reclaim(tree) => self.end_work(released(tree), |state, keyspace| {
+            Task::Reclaim(tree) => self.outcomes.end_work(released(tree), |state, keyspace| {
                 state.reclaiming.remove(&keyspace);
             }),
         }
     }
 
-    /// Gives back what [`Work::try_begin`](crate::background::work::Work::try_begin) or a worker took for `job`.
-    pub fn end_compaction(&self, keyspace: KeyspaceId, job: &CompactionJob) {
-        self.end_work(keyspace, |state, keyspace| {
-            if let Some(busy) = state.busy.get_mut(&keyspace) {
-                unmark(busy, job);
-            }
-        });
-    }
-
-    /// Gives back what a worker or [`Work::try_gc`](crate::background::work::Work::try_gc) took.
-    pub fn end_gc(&self, keyspace: KeyspaceId, claim: Option<&GcClaim>) {
-        self.end_work(keyspace, |state, keyspace| {
-            let gc = state.gc.entry(keyspace).or_default();
-            match claim.and_then(|claim| gc.running.iter().position(|running| running == claim)) {
-                Some(at) => drop(gc.running.swap_remove(at)),
-                None => gc.by_caller = false,
-            }
-        });
-    }
-
-    fn end_work(&self, keyspace: KeyspaceId, give_back: impl FnOnce(&mut WorkState, KeyspaceId)) {
-        self.work.change(keyspace, |state| {
-            give_back(state, keyspace);
-            state.running -= 1;
-        });
-        self.pace.update_of(&[keyspace]);
-        self.work.look_at(&[keyspace]);
-    }
-
-    /// Waits until `done`, which it checks after every change. `stats` reports `who` waits and `on` what.
-    ///
-    /// # Errors
-    /// The failure that poisoned the database, or that it was closed.
-    pub fn wait_until(&self, who: &'static str, on: &'static str, done: impl Fn() -> bool) -> Result<()> {
-        let (mut waiting, mut vigil, mut unnotified) = (None, Vigil::default(), None);
-        loop {
-            let seen = self.signal.epoch();
-            if done() {
-                if unnotified == Some(seen) && !self.signal.changes_soon(seen) {
-                    self.break_up(who, on, "that had come true and nobody notified");
-                }
-                return Ok(());
-            }
-            self.health.writable()?;
-            if self.works_in_caller() {
-                self.run_due_work()?;
-                self.health.writable()?;
-                let is_running = self.work.look(|state| state.running > 0);
-                if !is_running && self.signal.epoch() == seen {
-                    return Ok(());
-                }
-                // Another thread is working, or just was: with several callers, each does what is due.
-                if !is_running {
-                    continue;
-                }
-            }
-            waiting.get_or_insert_with(|| self.signal.waiting(who, on, self.env.clock.now()));
-            let woken = match self.works_in_caller() {
-                true => self.signal.look_up(seen, IDLE_LOOK, &mut vigil),
-                false => self.signal.sleep_past(seen),
-            };
-            // With work in callers' threads this checks so often that it may be early.
-            unnotified = (woken == Woken::Patient && !self.works_in_caller()).then_some(seen);
-            if woken == Woken::Overdue {
-                self.break_up(who, on, NOBODY_WORKS);
-            }
-        }
-    }
-
-    /// This wait would never have ended. Recomputes everything that conditions depend on, and wakes everybody.
-    fn break_up(&self, who: &'static str, on: &'static str, why: &'static str) {
-        let words = self.signal.note_overdue(who, on, why);
-        self.pace.update();
-        self.work.look_everywhere();
-        debug_assert!(false, "{words}");
-    }
-
-    /// Waits for memtables of some trees to be written, until `is_enough`, or until a flush of one has too little
-    /// room. `stats` reports who waits on what.
-    ///
-    /// # Errors
-    /// [`Error::Full`], and those of [`Engine::wait_until`].
-    pub fn wait_for_flush_of(
-        &self,
-        (who, on): (&'static str, &'static str),
-        trees: impl Fn() -> Vec<Arc<Tree>>,
-        is_enough: impl Fn() -> bool,
-    ) -> Result<()> {
-        // Kept here: a flush may no longer be held up by the time it is asked again, with nothing written.
-        let full = Cell::new(None);
-        self.wait_until(who, on, || {
-            let is_enough = is_enough();
-            let held_up = if is_enough { None } else { trees().iter().find_map(|p| self.room.held_up(p, Job::Flush)) };
-            let is_over = is_enough || held_up.is_some();
-            full.set(held_up);
-            is_over
-        })?;
-        full.into_inner().map_or(Ok(()), Err)
-    }
-
     /// Waits until no background work is due or running and all obsolete files are deleted.
     ///
     /// # Errors
-    /// As [`Engine::wait_until`]; [`Error::Full`] when due work waits for room.
+    /// As [`Waits::wait_until`]; [`Error::Full`] when due work waits for room.
     pub fn wait_idle(&self) -> Result<()> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
-        let _waiting = self.signal.waiting(who, on, self.env.clock.now());
-        let mut vigil = Vigil::default();
-        while !self.is_idle() {
-            self.health.writable()?;
-            if self.works_in_caller() {
-                self.work.doubt();
-                self.run_due_work()?;
-                self.health.writable()?;
-                break;
-            }
-            // This looks at all trees, so workers must look at all trees too.
-            self.work.look_everywhere();
-            vigil.own_changes += 1;
-            if self.signal.look_up(self.signal.epoch(), IDLE_LOOK, &mut vigil) == Woken::Overdue {
-                self.break_up(who, on, NOBODY_WORKS);
-            }
-        }
+        let _waiting = self.waits.look_until(who, on, || self.is_idle())?;
         self.tables.remover().wait();
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
         let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.room.held_up(p, job)));
@@ -418,7 +325,7 @@ impl Engine {
     fn load(&self, tree: &Tree, state: &WorkState) -> (Load, Option<Box<dyn GcJob>>) {
         // This comes first, so that no snapshot ends unnoticed between this and the check below.
         if !planted!("snapshot_end_unnoticed") && tree.is_held() {
-            self.snapshots.notify_of_ends_below(self.visible(), tree.keyspace);
+            self.snapshots.notify_of_ends_below(self.state.visible(), tree.keyspace);
         }
         let view = tree.view();
         let gc = state.gc.get(&tree.keyspace);
@@ -446,6 +353,19 @@ impl Engine {
             held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
         };
         (load, job)
+    }
+}
+
+impl DueWork for Scheduler {
+    fn run_due_work(&self) -> Result<()> {
+        self.health.guard("background work in a caller's thread", || {
+            while self.health.writable().is_ok()
+                && let Some(task) = self.take_task(Role::Alone)
+            {
+                self.do_task(task);
+            }
+        });
+        Ok(())
     }
 }
 

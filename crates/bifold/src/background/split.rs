@@ -17,24 +17,22 @@ use std::sync::Arc;
 use bifold_contract::{LevelEdit, Result, ValueEdit};
 use bifold_index::compaction::split;
 
-use crate::{engine::Engine, state::tree::Tree};
+use crate::state::{install::State, tree::Tree};
 
-impl Engine {
-    /// Splits the partitions of a tree that have grown too large.
-    ///
-    /// # Errors
-    /// I/O errors; then nothing is split.
-    pub fn split_large(&self, tree: &Arc<Tree>) -> Result<()> {
-        let Some(most) = tree.view().settings.options.partition_bytes else { return Ok(()) };
-        let view = tree.view_to_hold();
-        let shape = tree.shape(&view);
-        let entries: u64 = shape.levels.tables().map(|(.., table)| table.entries).sum();
-        let separated_bytes_per_entry = tree.placement().space().total_bytes as f64 / entries.max(1) as f64;
-        let boundaries = split::due(&shape.partitions, most, separated_bytes_per_entry);
-        if boundaries.is_empty() {
-            return Ok(());
-        }
-        let change = LevelEdit { keyspace: tree.keyspace, boundaries, ..LevelEdit::default() };
-        self.state.install(tree, change, ValueEdit::default(), None).map(drop)
+/// Splits the partitions of a tree that have grown too large.
+///
+/// # Errors
+/// I/O errors; then nothing is split.
+pub(crate) fn split_large(state: &State, tree: &Arc<Tree>) -> Result<()> {
+    let Some(most) = tree.view().settings.options.partition_bytes else { return Ok(()) };
+    let view = tree.view_to_hold();
+    let shape = tree.shape(&view);
+    let entries: u64 = shape.levels.tables().map(|(.., table)| table.entries).sum();
+    let separated_bytes_per_entry = tree.placement().space().total_bytes as f64 / entries.max(1) as f64;
+    let boundaries = split::due(&shape.partitions, most, separated_bytes_per_entry);
+    if boundaries.is_empty() {
+        return Ok(());
     }
+    let change = LevelEdit { keyspace: tree.keyspace, boundaries, ..LevelEdit::default() };
+    state.install(tree, change, ValueEdit::default(), None).map(drop)
 }

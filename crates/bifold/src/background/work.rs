@@ -18,7 +18,7 @@ use bifold_values::placement::GcClaim;
 
 use crate::{
     background::{places::Places, shared_flush::SharedFlush},
-    state::trees::Numbers,
+    state::numbers::Numbers,
     waiting::{signal::Signal, sync::LockExt},
 };
 

@@ -20,7 +20,7 @@
 pub(crate) mod flushes;
 mod freeing;
 pub(crate) mod rates;
-mod slowed;
+pub(crate) mod slowed;
 
 use std::{
     collections::BTreeMap,

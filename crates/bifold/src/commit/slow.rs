@@ -142,6 +142,8 @@ impl SlowCommits {
     #[cold]
     fn keep(&self, begin: Duration, time: Duration, laps: &Laps<'_>) {
         let taken = |step: Step| Duration::from_micros(u64::from(laps.micros[step as usize]));
+        let all: Duration = Step::ALL.into_iter().map(taken).sum();
+        debug_assert!(all <= time, "steps of {all:?} in a commit of {time:?}: do the clocks begin at the same moment?");
         let steps = Step::ALL.into_iter().map(|step| (step, taken(step))).filter(|(_, time)| !time.is_zero()).collect();
         let mut kept = self.kept.hold();
         let at = kept.partition_point(|other| other.time >= time);

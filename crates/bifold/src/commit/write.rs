@@ -13,22 +13,28 @@
 //! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`),
 //! one copy into the memtable.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-use bifold_contract::{Error, Result, SeqNo, planted};
+use bifold_contract::{Error, Result, SeqNo};
 use bifold_format::pointer;
+use bifold_io::Clock;
 
 use crate::{
-    api::options::Durability,
+    api::{options::Durability, stats::counters::Counters},
     commit::{
         op::{Act, Op, apply},
         overwrites::Sampled,
+        pace::{Pace, slowed::Throttle},
+        room::Room,
         slow::{Laps, Step},
-        wal::{self, Wal},
+        syncs::Syncs,
+        wal::Wal,
     },
-    engine::Engine,
-    state::tree::Tree,
-    waiting::group_sync::SyncTarget,
+    state::{health::Health, install::State, tree::Tree},
+    waiting::sync::FairLock,
 };
 
 /// The approximate size of an encoded pointer.
@@ -60,45 +66,58 @@ impl<F: FnMut() -> Result<bool>> Condition for F {
     }
 }
 
-impl Engine {
-    /// Commits `ops` atomically. The caller has checked them.
-    ///
-    /// # Errors
-    /// I/O errors, and every reason to refuse writes.
-    pub fn commit(&self, ops: &[Op<'_>], durability: Durability) -> Result<()> {
-        self.commit_if(ops, durability, &mut || Ok(true)).map(drop)
-    }
+/// The path of writes: everything between the caller's bytes and visibility.
+pub(crate) struct Committer {
+    pub clock: Arc<dyn Clock>,
+    /// The commit lock, around the log.
+    pub wal: Arc<FairLock<Wal>>,
+    /// The last sequence number that reads may see.
+    pub visible: Arc<AtomicU64>,
+    pub health: Arc<Health>,
+    pub counters: Arc<Counters>,
+    pub room: Arc<Room>,
+    pub pace: Arc<Pace>,
+    pub throttle: Throttle,
+    pub state: Arc<State>,
+    pub syncs: Arc<Syncs>,
+    /// A memtable is full with so many bytes.
+    pub memtable_bytes: u64,
+    /// Logs that one memtable needs are too long with so many bytes.
+    pub log_bytes: u64,
+}
 
-    /// Commits `ops` if `condition` holds, with no other commit in between. Returns the commit's last number; `None` if
-    /// the condition does not hold. Without `ops` the condition is not asked.
+impl Committer {
+    /// Commits `ops`, which the caller has checked, atomically if `condition` holds, with no other commit in between.
+    /// Returns the commit's last number; `None` if the condition does not hold. Without `ops` the condition is not
+    /// asked.
     ///
     /// # Errors
-    /// As [`Engine::commit`], and those of `condition`.
+    /// I/O errors, every reason to refuse writes, and those of `condition`.
     pub fn commit_if(
         &self,
         ops: &[Op<'_>],
         durability: Durability,
         condition: &mut impl Condition,
     ) -> Result<Option<SeqNo>> {
-        self.state.writable()?;
+        self.health.takes_writes()?;
         if ops.is_empty() {
-            return Ok(Some(self.visible()));
+            return Ok(Some(self.visible.load(Ordering::Acquire)));
         }
         let bytes: u64 = ops.iter().map(Op::bytes).sum();
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
-        let begin = self.env.clock.now();
-        let mut laps = Laps::begin(&*self.env.clock, begin);
+        let begin = self.clock.now();
+        let mut laps = Laps::begin(&*self.clock, begin);
         let has_looked = self.room.admit(ops, bytes, self.counters.user_bytes_written())?;
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
-        let may_have_waited = self.pace(ops, bytes, in_memtable)?;
+        let may_have_waited = self.throttle.pace(ops, bytes, in_memtable)?;
         laps.end_if(Step::Pace, has_looked || may_have_waited);
         condition.prepare()?;
         let (last, has_many_logs) = {
             let (mut wal, has_waited) = self.wal.hold_and_tell();
             laps.end_if(Step::Lock, has_waited);
-            self.state.writable()?;
+            self.health.takes_writes()?;
             if !condition.holds()? {
                 return Ok(None);
             }
@@ -110,7 +129,7 @@ impl Engine {
                 laps.end_if(Step::Seal, has_sealed);
                 self.separate_log_and_apply(&mut wal, ops, durability, &mut laps)
             };
-            let last = self.watch(self.guard("a commit", write))?;
+            let last = self.health.watch(self.health.guard("a commit", write))?;
             (last, wal.has_many_closed())
         };
         let mut has_looked = false;
@@ -122,17 +141,16 @@ impl Engine {
         self.counters.commit(ops);
         if durability == Durability::Sync || has_many_logs {
             laps.end(Step::Memtable);
-            self.sync_upto(last)?;
+            self.syncs.sync_upto(last)?;
             laps.end(Step::Sync);
         }
-        let time = self.env.clock.now().saturating_sub(begin);
+        let time = self.clock.now().saturating_sub(begin);
         self.counters.put_latency.record(time);
         self.counters.slow_commits.note(begin, time, laps);
-        self.run_due_work()?;
         Ok(Some(last))
     }
 
-    /// Writes the values to separate to their files, then does [`Engine::log_and_apply`].
+    /// Writes the values to separate to their files, then does [`Committer::log_and_apply`].
     fn separate_log_and_apply(
         &self,
         wal: &mut Wal,
@@ -224,7 +242,7 @@ impl Engine {
         let overfull = |tree: &Arc<Tree>| {
             let view = tree.view();
             let memtable = &view.active.memtable;
-            !memtable.is_empty() && memtable.bytes() as u64 + bytes > self.plan.memtable
+            !memtable.is_empty() && memtable.bytes() as u64 + bytes > self.memtable_bytes
         };
         let mut full: Vec<Arc<Tree>> = Vec::new();
         for op in ops {
@@ -232,39 +250,12 @@ impl Engine {
                 full.push(Arc::clone(op.tree));
             }
         }
-        if let Some(oldest) = wal.pins_more_than(self.options.log_bytes)
+        if let Some(oldest) = wal.pins_more_than(self.log_bytes)
             && full.iter().all(|p| !Arc::ptr_eq(p, &oldest))
         {
             full.push(oldest);
         }
         if full.is_empty() { Ok(false) } else { self.state.seal(wal, &full).map(|()| true) }
-    }
-
-    /// Returns when everything up to `seqno` survives a power loss.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn sync_upto(&self, seqno: SeqNo) -> Result<()> {
-        self.sync_as_far_as(SyncTarget::Commit(seqno))
-    }
-
-    /// Returns when everything in logs and value files survives a power loss.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn sync_everything(&self) -> Result<()> {
-        self.sync_as_far_as(SyncTarget::Everything)
-    }
-
-    fn sync_as_far_as(&self, upto: SyncTarget) -> Result<()> {
-        let early = planted!("sync_list_before_wait").then(|| self.trees.all().to_vec());
-        let values = |wal: &Wal| match &early {
-            Some(early) => self.state.values_to_sync_of(early, wal),
-            None => self.state.values_to_sync(wal),
-        };
-        let sync = || self.guard("a sync", || wal::sync_now(&self.wal, values, &self.health));
-        let since = self.env.clock.now();
-        self.watch(self.group_sync.sync(upto, (&self.signal, since), || self.health.writable(), sync))
     }
 }
 

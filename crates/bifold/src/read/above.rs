@@ -12,10 +12,10 @@ use bifold_contract::{Kind, Result, SeqNo, key::MAX_SEQNO};
 use bifold_index::lookup::Above;
 use bifold_values::placement::NewestAbove;
 
-use super::get::{decode_pointer, lookup_of};
-use crate::{engine::Engine, state::tree::Tree};
+use super::get::{Reader, decode_pointer, lookup_of};
+use crate::state::tree::Tree;
 
-impl Engine {
+impl Reader {
     /// The newest version of `key` above the last run that may have it, whatever the snapshots.
     ///
     /// # Errors

@@ -11,17 +11,40 @@
 //! or compaction dropped before the view was made is then overwritten by something that the read can see. In the
 //! other order a version that the older number still needs could already be dropped.
 
-use std::sync::Arc;
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Acquire},
+    },
+};
 
 use bifold_contract::{Corruption, Error, IoSource, Kind, Pointer, Result, SeqNo, Value, key::MAX_SEQNO, planted};
 use bifold_format::{filter::key_hash, names, pointer};
-use bifold_index::lookup::Lookup;
+use bifold_index::{lookup::Lookup, table::TableContext};
+use bifold_io::{Clock, Dir, fs::FileLock};
 
 use crate::{
-    api::options::CachedValues,
-    engine::Engine,
-    state::tree::{Tree, Values, View},
+    api::{options::CachedValues, stats::counters::Counters},
+    state::{
+        health::Health,
+        tree::{Tree, Values, View},
+    },
 };
+
+/// Point reads and iterators of one database. It takes no lock, and knows neither commits nor jobs.
+pub(crate) struct Reader {
+    pub clock: Arc<dyn Clock>,
+    pub dir: Dir,
+    /// With the block cache.
+    pub tables: Arc<TableContext>,
+    pub counters: Arc<Counters>,
+    pub health: Arc<Health>,
+    /// The last sequence number that reads may see.
+    pub visible: Arc<AtomicU64>,
+    /// An iterator may outlive the handles. No other process opens the database before it has ended.
+    pub _lock: Arc<dyn FileLock>,
+}
 
 /// The outcome of a read.
 enum Looked {
@@ -65,30 +88,30 @@ impl Live<'_> {
     }
 }
 
-impl Engine {
+impl Reader {
     /// The newest value of `key`, at `snapshot` or now.
     ///
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
-        let begin = self.counters.sample_get(|| self.env.clock.now());
+        let begin = self.counters.sample_get(|| self.clock.now());
         let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| self.visible()))?;
-        self.counters.got(value.as_ref().map(|v| v.len()), || self.env.clock.now(), begin);
+        self.counters.got(value.as_ref().map(|v| v.len()), || self.clock.now(), begin);
         Ok(value)
     }
 
     /// Whether `key` has a value, at `snapshot` or now. Copies and fetches no value.
     ///
     /// # Errors
-    /// As [`Engine::get`].
+    /// As [`Reader::get`].
     pub fn contains(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
-        let begin = self.counters.sample_get(|| self.env.clock.now());
+        let begin = self.counters.sample_get(|| self.clock.now());
         let found = {
             let view = self.present(tree)?;
             let seqno = snapshot.unwrap_or_else(|| self.visible());
             self.newest(&view, key, seqno)?.is_some()
         };
-        self.counters.got(found.then_some(0), || self.env.clock.now(), begin);
+        self.counters.got(found.then_some(0), || self.clock.now(), begin);
         Ok(found)
     }
 
@@ -134,6 +157,19 @@ impl Engine {
                 Looked::Moved(_) => tries += 1,
             }
         }
+    }
+
+    /// The last sequence number that reads may see.
+    pub fn visible(&self) -> SeqNo {
+        self.visible.load(Acquire)
+    }
+
+    /// Whether `tree` can be read.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn readable(&self, tree: &Tree) -> Result<()> {
+        tree.readable(&self.health)
     }
 
     /// The current view of a tree that is not dropped.
@@ -229,7 +265,7 @@ impl Engine {
     /// batch at a time, so they come from the device concurrently.
     ///
     /// # Errors
-    /// As [`Engine::get`].
+    /// As [`Reader::get`].
     pub fn multi_get<K: AsRef<[u8]>>(
         &self,
         tree: &Tree,
@@ -262,22 +298,20 @@ impl Engine {
     /// The newest value of `key` whatever the snapshots: for conditions checked under the commit lock.
     ///
     /// # Errors
-    /// As [`Engine::get`].
+    /// As [`Reader::get`].
     pub fn current(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Value>> {
         self.find_now(tree, key, || MAX_SEQNO)
     }
 
-    /// The value that `key` had at `snapshot`, which is open. Unlike [`Engine::get`] it is not counted as a read of the
+    /// The value that `key` had at `snapshot`, which is open. Unlike [`Reader::get`] it is not counted as a read of the
     /// user's.
     ///
     /// # Errors
-    /// As [`Engine::get`].
+    /// As [`Reader::get`].
     pub fn seen_at(&self, tree: &Tree, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
         self.find_now(tree, key, || snapshot)
     }
-}
 
-impl Engine {
     /// The pointer to the newest value of `key`, if that is a separated value.
     ///
     /// # Errors
@@ -289,9 +323,7 @@ impl Engine {
             Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),
         }
     }
-}
 
-impl Engine {
     /// The value behind an encoded pointer that an open snapshot sees.
     ///
     /// # Errors
@@ -314,7 +346,7 @@ impl Engine {
         self.find_moved(tree, values, key, seqno)?.ok_or_else(|| self.lost(tree, pointer))
     }
 
-    /// As [`Engine::resolve`], but the value is only shown to `see`.
+    /// As [`Reader::resolve`], but the value is only shown to `see`.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -338,6 +370,12 @@ impl Engine {
         let expected = format!("a value file that an entry of keyspace {} points to", tree.name);
         let file = self.dir.file(&names::value(pointer.file));
         Corruption::new(pointer.offset, "value record", expected, "no such file").of(file)
+    }
+}
+
+impl fmt::Debug for Reader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("dir", &self.dir).field("visible", &self.visible()).finish_non_exhaustive()
     }
 }
 

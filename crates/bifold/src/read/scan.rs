@@ -27,13 +27,10 @@ use bifold_index::{
     visible::{Item, Visible},
 };
 
-use super::window;
-use crate::{
-    engine::Engine,
-    state::{
-        snapshot::SnapshotGuard,
-        tree::{Tree, Values, View},
-    },
+use super::{get::Reader, window};
+use crate::state::{
+    snapshot::SnapshotGuard,
+    tree::{Tree, Values, View},
 };
 
 /// Lower and upper bound of an iterator.
@@ -76,11 +73,11 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 /// What an iterator and its entries keep alive.
 #[derive(Debug)]
 pub(super) struct Pinned {
-    pub engine: Arc<Engine>,
+    pub reader: Arc<Reader>,
     pub tree: Arc<Tree>,
     pub values: Arc<Values>,
     /// Pointers stay valid as long as it is open.
-    _snapshot: Arc<SnapshotGuard>,
+    snapshot: Arc<SnapshotGuard>,
     /// Whether a separated value was asked for.
     values_asked: AtomicBool,
 }
@@ -127,7 +124,7 @@ impl Pair {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
                 let from = (&*self.pinned.tree, &self.pinned.values);
-                self.pinned.engine.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+                self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
@@ -175,7 +172,7 @@ impl Pinned {
     }
 }
 
-impl Engine {
+impl Reader {
     /// An iterator over the keys between the bounds as `snapshot` sees them.
     pub fn range(self: &Arc<Self>, tree: &Arc<Tree>, bounds: KeyBounds, snapshot: Arc<SnapshotGuard>) -> Range {
         // The view first: the empty view of a dropped tree must not pass for its contents.
@@ -187,8 +184,8 @@ impl Engine {
             Err(error) => ScanState::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
-        let engine = Arc::clone(self);
-        let pinned = Arc::new(Pinned { engine, tree, values, _snapshot: snapshot, values_asked });
+        let reader = Arc::clone(self);
+        let pinned = Arc::new(Pinned { reader, tree, values, snapshot, values_asked });
         Range { state, front: Ahead::default(), back: Ahead::default(), left: None, pinned }
     }
 }
@@ -207,6 +204,9 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
 /// on, should they come from the device.
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
     let Fresh { view, bounds: (lower, upper), seqno } = fresh;
+    if pinned.tree.note_scan(&view) {
+        pinned.snapshot.makes_due(pinned.tree.keyspace);
+    }
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
     let is_first = AtomicBool::new(ahead.is_some());
@@ -308,7 +308,7 @@ impl Range {
         };
         this.yielded += 1;
         self.left = self.left.map(|left| left - 1);
-        self.pinned.engine.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
+        self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
         Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
     }

@@ -113,7 +113,7 @@ impl Range {
         if !planted!("forget_waiting") {
             queue.waiting.into_iter().rev().for_each(|next| self.front.items.push_front(next.into()));
         }
-        self.pinned.engine.counters.scanned(tally.entries, tally.bytes);
+        self.pinned.reader.counters.scanned(tally.entries, tally.bytes);
         ended
     }
 
@@ -178,7 +178,7 @@ impl Range {
             Kind::Pointer => {
                 let from = (&*pinned.tree, &pinned.values);
                 let see = &mut |value: &[u8]| flow = see(key, value);
-                pinned.engine.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
+                pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
             }
             Kind::Inline | Kind::Delete => flow = see(key, payload),
         }

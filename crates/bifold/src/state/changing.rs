@@ -2,7 +2,11 @@
 
 use bifold_contract::KeyspaceId;
 
-use crate::{background::work::Work, commit::pace::Pace};
+/// Who is told that a change has ended. Trees know no more of pace and work than this.
+pub(crate) trait NotesChanges {
+    /// What readers and writers see of these keyspaces has changed.
+    fn have_changed(&self, keyspaces: &[KeyspaceId]);
+}
 
 /// A change of the trees or of one of their views. It ends when this is dropped, also by a panic: then what the pace
 /// has noted about these trees is out of date, and waiting threads look again. [`Tree::change`] and [`Trees::set`]
@@ -11,15 +15,14 @@ use crate::{background::work::Work, commit::pace::Pace};
 /// [`Tree::change`]: crate::state::tree::Tree::change
 /// [`Trees::set`]: crate::state::trees::Trees::set
 pub(crate) struct Changing<'a> {
-    pace: &'a Pace,
-    work: &'a Work,
+    notes: &'a dyn NotesChanges,
     keyspaces: Vec<KeyspaceId>,
 }
 
 impl<'a> Changing<'a> {
     /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist.
-    pub fn of(pace: &'a Pace, work: &'a Work, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Self {
-        Self { pace, work, keyspaces: keyspaces.into_iter().collect() }
+    pub fn of(notes: &'a dyn NotesChanges, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Self {
+        Self { notes, keyspaces: keyspaces.into_iter().collect() }
     }
 
     /// Whether it changes this keyspace.
@@ -30,7 +33,6 @@ impl<'a> Changing<'a> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.pace.forget(&self.keyspaces);
-        self.work.look_at(&self.keyspaces);
+        self.notes.have_changed(&self.keyspaces);
     }
 }

@@ -14,59 +14,60 @@ use bifold_contract::{Edit, Error, KeyspaceEdit, Result, planted};
 
 use crate::{
     api::options::{Access, HashIndex, KeyspaceOptions},
-    engine::Engine,
-    state::tree::Tree,
+    state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
 
-impl Engine {
-    /// Changes the options of a keyspace. They are durable and in force when this returns.
+impl State {
+    /// Changes the options of a keyspace. They are durable and in force when this returns. Returns whether they differ
+    /// from those it had; then work may be due.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for invalid options, and for another placement or hash index than the keyspace has;
     /// I/O errors, and every reason to refuse writes. Nothing is changed then, unless the database is poisoned: after
     /// it is opened again, it has the old options or the new ones.
-    pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
-        self.state.writable()?;
+    pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<bool> {
+        self.health.takes_writes()?;
         options.check()?;
         {
-            let mut manifest = self.state.manifest.hold();
-            self.readable(tree)?;
+            let mut manifest = self.manifest.hold();
+            tree.readable(&self.health)?;
             let stored = tree.options();
             can_become(&tree.name, &stored, options)?;
             if stored == *options {
-                return Ok(());
+                return Ok(false);
             }
             if planted!("options_before_durable") {
                 self.put_in_force(tree, options);
             }
             let configured = KeyspaceEdit::Configured { id: tree.keyspace, options: options.record() };
             let mut edit = Edit { keyspaces: vec![configured], ..Edit::default() };
-            self.state.record(&mut manifest, &mut edit)?;
+            self.record(&mut manifest, &mut edit)?;
             self.put_in_force(tree, options);
         }
         self.pace.update_of(&[tree.keyspace]);
-        self.run_due_work()
+        Ok(true)
     }
 
     /// No worker chooses a compaction meanwhile: what it chooses belongs to the old options or to the new ones.
     fn put_in_force(&self, tree: &Tree, options: &KeyspaceOptions) {
-        let changing = self.state.changing([tree.keyspace]);
+        let changing = self.changing([tree.keyspace]);
         self.work.change(tree.keyspace, |_| tree.configure(options, &changing));
     }
 
-    /// Gives an existing keyspace the options that it was opened with: default options stand for those it has.
+    /// Gives an existing keyspace the options that it was opened with: default options stand for those it has. Returns
+    /// whether they differ.
     ///
     /// # Errors
-    /// As [`Engine::set_options`]; [`Error::InvalidArgument`] when they differ and the database is open read-only.
-    pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
+    /// As [`State::set_options`]; [`Error::InvalidArgument`] when they differ and the database is open read-only.
+    pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<bool> {
         let stored = tree.options();
         if *options == KeyspaceOptions::default() || *options == stored {
-            return Ok(());
+            return Ok(false);
         }
         options.check()?;
         can_become(&tree.name, &stored, options)?;
-        if self.options.access == Access::ReadOnly {
+        if self.access == Access::ReadOnly {
             let reason = format!(
                 "keyspace `{}` has other options, and a database that is open read-only cannot change them: leave \
                  them out, or open it for writing",

@@ -21,7 +21,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-use crate::waiting::signal::Signal;
+use crate::{api::options::Access, waiting::signal::Signal};
 
 /// The state of health of one open database.
 #[derive(Debug, Default)]
@@ -29,12 +29,13 @@ pub(crate) struct Health {
     first_failure: OnceLock<Error>,
     closed: AtomicBool,
     signal: Arc<Signal>,
+    access: Access,
 }
 
 impl Health {
-    /// A healthy state. A failure notifies the threads that wait at `signal`.
-    pub fn new(signal: Arc<Signal>) -> Self {
-        Self { signal, ..Self::default() }
+    /// A healthy state of a database opened for `access`. A failure notifies the threads that wait at `signal`.
+    pub fn new(signal: Arc<Signal>, access: Access) -> Self {
+        Self { signal, access, ..Self::default() }
     }
 
     /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
@@ -57,7 +58,19 @@ impl Health {
         })
     }
 
-    /// Whether writes are taken.
+    /// Whether writes of a caller are taken.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], and those of [`Health::writable`].
+    pub fn takes_writes(&self) -> Result<()> {
+        if self.access == Access::ReadOnly {
+            self.open()?;
+            return Err(Error::ReadOnly);
+        }
+        self.writable()
+    }
+
+    /// Whether jobs and commits go on.
     ///
     /// # Errors
     /// [`Error::Poisoned`] or [`Error::Closed`].

@@ -38,12 +38,13 @@ use crate::{
     background::work::Work,
     commit::{pace::Pace, room::Room, wal::Wal},
     state::{
-        changing::Changing,
+        changing::{Changing, NotesChanges},
         health::Health,
         manifest::ManifestFile,
+        numbers::Numbers,
         presets::{self, FoundFiles, OwnPlacements},
         tree::{Layer, Tree, Values, View},
-        trees::{self, Numbers, Trees, state_of},
+        trees::{self, Trees, state_of},
     },
     waiting::sync::{FairLock, LockExt},
 };
@@ -73,23 +74,18 @@ pub(crate) struct State {
     pub unsynced: Arc<Unsynced>,
 }
 
-impl State {
-    /// Whether writes are taken.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`], [`Error::Closed`], [`Error::Poisoned`].
-    pub fn writable(&self) -> Result<()> {
-        if self.access == Access::ReadOnly {
-            self.health.open()?;
-            return Err(Error::ReadOnly);
-        }
-        self.health.writable()
+impl NotesChanges for State {
+    fn have_changed(&self, keyspaces: &[KeyspaceId]) {
+        self.pace.forget(keyspaces);
+        self.work.look_at(keyspaces);
     }
+}
 
+impl State {
     /// Begins a change of what readers and writers see of these keyspaces, or of whether they exist. Its end notifies
     /// waiting threads.
     pub fn changing(&self, keyspaces: impl IntoIterator<Item = KeyspaceId>) -> Changing<'_> {
-        Changing::of(&self.pace, &self.work, keyspaces)
+        Changing::of(self, keyspaces)
     }
 
     /// The values that the next sync covers: those of keyspaces that have noted something new. Called under the
@@ -106,7 +102,7 @@ impl State {
     }
 
     /// The last sequence number that reads may see.
-    fn visible(&self) -> SeqNo {
+    pub fn visible(&self) -> SeqNo {
         self.visible.load(Ordering::Acquire)
     }
 
@@ -327,7 +323,7 @@ impl State {
     /// # Errors
     /// I/O errors and unusable options.
     pub fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<Tree>> {
-        self.writable()?;
+        self.health.takes_writes()?;
         options.check()?;
         let mut manifest = self.manifest.hold();
         if let Some(existing) = self.trees.named(name) {
@@ -362,7 +358,7 @@ impl State {
     /// # Errors
     /// I/O errors.
     pub fn drop_keyspace(&self, name: &str) -> Result<bool> {
-        self.writable()?;
+        self.health.takes_writes()?;
         let mut manifest = self.manifest.hold();
         // The commit lock keeps commits that have passed their check from writing to a dropped tree. Lock order
         // everywhere: manifest, then commit lock.

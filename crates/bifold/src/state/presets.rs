@@ -29,7 +29,7 @@ use crate::{
         options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
         placement::Registry,
     },
-    state::trees::Numbers,
+    state::numbers::Numbers,
 };
 
 /// The values of a keyspace, where the placement is the one an option names, with the value files that are there. It
@@ -117,7 +117,8 @@ pub(crate) fn policy(options: &KeyspaceOptions) -> Box<dyn CompactionPolicy> {
         Compaction::Tiered(tiered) => Box::new(tiered::Tiered::new(tiered, table_bytes)),
         Compaction::TwoLayer(layers) => {
             let policy = two_layer::TwoLayer::new(layers, table_bytes);
-            Box::new(policy.with_overwritten_share(overwritten_share(options)))
+            let policy = policy.with_overwritten_share(overwritten_share(options));
+            Box::new(if options.hash_index.is_some() { policy.with_hash_index() } else { policy })
         }
     }
 }

@@ -16,6 +16,7 @@
 //! * No value is copied. If a full disk has no room for 6, `RESERVE` is released first, then files that the old
 //!   manifest does not need are deleted. If it has no room for the tables of 8, memtables and logs stay as they are.
 
+mod files;
 mod finish;
 mod logs;
 mod replay;
@@ -24,16 +25,15 @@ mod state;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use bifold_contract::{Corruption, Error, FileId, LogFloor, Result, planted};
-use bifold_format::{
-    frame::FILE_HEADER_BYTES,
-    names::{self, FileKind},
-};
+use bifold_format::{frame::FILE_HEADER_BYTES, names};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, LockMode, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::restore_names};
 
 use self::finish::{finish, frozen_logs, release_reserve};
+use self::replay::Replay;
 pub(crate) use self::{
+    files::Files,
     logs::Logs,
     state::{ManifestState, read_manifest},
 };
@@ -41,7 +41,7 @@ use crate::{
     api::options::{Access, IfMissing, Options},
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
-    state::{manifest::ManifestFile, presets::OwnPlacements, trees::Numbers},
+    state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements},
 };
 
 /// Opens the database in `path`.
@@ -129,12 +129,13 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
 /// What is left to do once there is an engine: leftovers are deleted, logs replayed, the reserve filled.
 fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
     let writes = engine.options.access == Access::ReadWrite;
+    let replay = Replay { state: &engine.state, flusher: &engine.flusher, memtable_bytes: engine.plan.memtable };
     if writes {
-        engine.remove_unreferenced(files)?;
+        replay.remove_unreferenced(files)?;
         // A log that came back with the power would be found between those that count.
         engine.dir.sync()?;
     }
-    engine.replay(found)?;
+    replay.replay(found)?;
     if writes {
         engine.room.provide_reserve();
     }
@@ -202,61 +203,4 @@ pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
     let expected = "the MANIFEST of the database that these files belong to";
     let found = format!("no such file, but {name}: it was lost, or a checkpoint into this directory did not finish");
     Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
-}
-
-/// The files of a directory by kind.
-#[derive(Debug, Default)]
-pub(crate) struct Files {
-    pub logs: Vec<FileId>,
-    pub tables: Vec<FileId>,
-    pub values: Vec<FileId>,
-    /// The largest number in any name.
-    pub last: FileId,
-}
-
-/// No session begins more files than this before its next edit, which records their numbers. A file with a larger
-/// number does not belong to this database. Numbers after it must not be handed out, or they would run out one day.
-const NUMBERS_AHEAD_MAX: FileId = 1 << 32;
-
-impl Files {
-    /// Checks that no name has a number far from those that the manifest knows. `next` is the first free number.
-    ///
-    /// # Errors
-    /// Corruption that names the file.
-    pub fn check_numbers(&self, dir: &Dir, next: FileId) -> Result<()> {
-        let most = next + NUMBERS_AHEAD_MAX;
-        if self.last <= most || planted!("any_number") {
-            return Ok(());
-        }
-        let kinds =
-            [(&self.logs, names::log as fn(_) -> _), (&self.tables, names::table), (&self.values, names::value)];
-        let name = kinds.iter().find_map(|(ids, name)| ids.last().filter(|&&id| id == self.last).map(|&id| name(id)));
-        let expected = format!("a number up to {most}: MANIFEST says that {next} is the next; move the file elsewhere");
-        let damage = Corruption::new(0, "file name", expected, self.last.to_string());
-        Err(damage.of(dir.file(&name.unwrap_or_default())))
-    }
-
-    /// Lists `dir`, in ascending order of numbers.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn list(dir: &Dir) -> Result<Self> {
-        let mut files = Self::default();
-        for name in dir.list()? {
-            let (list, id) = match names::parse(&name) {
-                FileKind::Log(id) => (&mut files.logs, id),
-                FileKind::Table(id) => (&mut files.tables, id),
-                FileKind::Value(id) => (&mut files.values, id),
-                FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Reserve | FileKind::Unknown => {
-                    continue;
-                }
-            };
-            list.push(id);
-            files.last = files.last.max(id);
-        }
-        files.logs.sort_unstable();
-        files.tables.sort_unstable();
-        files.values.sort_unstable();
-        Ok(files)
-    }
 }

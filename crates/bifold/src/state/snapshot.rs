@@ -136,6 +136,13 @@ impl Snapshots {
     }
 }
 
+impl SnapshotGuard {
+    /// Its reader has made work due in a keyspace.
+    pub fn makes_due(&self, keyspace: KeyspaceId) {
+        self.list.work.look_at(&[keyspace]);
+    }
+}
+
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         self.list.open.hold().remove(&self.ticket);

@@ -25,7 +25,9 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, FileId, JobShape, KeyspaceId, Result, SeqNo, planted};
+use bifold_contract::{
+    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, KeyspaceId, Result, SeqNo, planted,
+};
 use bifold_index::{
     compaction::{by_partition::TreeShape, run::Held},
     memtable::Memtable,
@@ -41,6 +43,7 @@ use crate::{
     read::window::Habits,
     state::{
         changing::Changing,
+        health::Health,
         presets::{self, FoundFiles},
     },
     waiting::sync::LockExt,
@@ -79,6 +82,8 @@ pub(crate) struct Tree {
     separates_from: AtomicUsize,
     /// Compactions that another policy chose may still be running: the new one chooses nothing before they have ended.
     is_changing_policy: AtomicBool,
+    /// A scan has met a shape in debt to scans, and no compaction has paid it yet.
+    scans_ask: AtomicBool,
     flushed: AtomicU64,
     dropped: AtomicBool,
 }
@@ -269,6 +274,7 @@ impl Tree {
             value_options,
             separates_from: AtomicUsize::new(profile.separates_from.unwrap_or(usize::MAX)),
             is_changing_policy: AtomicBool::new(false),
+            scans_ask: AtomicBool::new(false),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
         })
@@ -362,7 +368,9 @@ impl Tree {
     /// How far the tree is from its shape; from 1.0 on a compaction is due. It is 0 if no compaction can help because
     /// some of its tables cannot be read.
     pub fn debt(&self) -> f64 {
-        let debt = self.shape(&self.view()).debt();
+        let view = self.view();
+        let shape = self.shape(&view);
+        let debt = if self.do_scans_ask(&view) { shape.debt().max(shape.debt_to_scans()) } else { shape.debt() };
         let is_stuck = debt >= 1.0 && self.unreadable.any() && self.choose_among(&Busy::default()).is_none();
         if is_stuck { 0.0 } else { debt }
     }
@@ -381,12 +389,25 @@ impl Tree {
 
     fn choose_among(&self, busy: &Busy) -> Option<CompactionJob> {
         let view = self.view();
-        let shape = self.shape(&view);
-        let policy = view.settings.policy.as_ref();
-        match self.unreadable.any() {
-            true => shape.choose(policy, &self.unreadable.and(busy)),
-            false => shape.choose(policy, busy),
+        let busy = Busy { scans_ask: self.do_scans_ask(&view), ..self.unreadable.and(busy) };
+        self.shape(&view).choose(view.settings.policy.as_ref(), &busy)
+    }
+
+    /// A scan begins on `view`. Returns whether that makes a compaction due which was not.
+    pub fn note_scan(&self, view: &View) -> bool {
+        self.shape(view).debt_to_scans() >= 1.0 && !self.scans_ask.load(Ordering::Relaxed) && {
+            !self.scans_ask.swap(true, Ordering::AcqRel)
         }
+    }
+
+    /// Whether the debt to scans counts: a scan has asked for it to be paid, or there is no memory for a hash index,
+    /// and point reads suffer as scans do.
+    fn do_scans_ask(&self, view: &View) -> bool {
+        let is_in_debt = self.shape(view).debt_to_scans() >= 1.0;
+        if !is_in_debt && self.scans_ask.load(Ordering::Relaxed) {
+            self.scans_ask.store(false, Ordering::Release);
+        }
+        is_in_debt && (self.scans_ask.load(Ordering::Acquire) || view.version.hash_index().is_none())
     }
 
     /// Notes what snapshots hold in newly installed tables.
@@ -449,6 +470,17 @@ impl Tree {
     /// Whether the keyspace was dropped.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Whether it can be read while the database is in this `health`.
+    ///
+    /// # Errors
+    /// [`Error::Closed`].
+    pub fn readable(&self, health: &Health) -> Result<()> {
+        if self.is_dropped() {
+            return Err(Error::Closed { what: format!("keyspace `{}`", self.name) });
+        }
+        health.open()
     }
 
     /// Marks the keyspace dropped: later reads and writes through old handles fail.

@@ -104,7 +104,7 @@ impl Transaction {
             Some(written) => Ok(written),
             None => {
                 self.note_key(keyspace, key)?;
-                self.handle.engine.get(keyspace.tree(), key, Some(self.snapshot.seqno))
+                self.handle.engine.reader.get(keyspace.tree(), key, Some(self.snapshot.seqno))
             }
         }
     }
@@ -132,7 +132,7 @@ impl Transaction {
             Some(written) => Ok(written.is_some()),
             None => {
                 self.note_key(keyspace, key)?;
-                self.handle.engine.contains(keyspace.tree(), key, Some(self.snapshot.seqno))
+                self.handle.engine.reader.contains(keyspace.tree(), key, Some(self.snapshot.seqno))
             }
         }
     }
@@ -153,7 +153,7 @@ impl Transaction {
         let stored: Vec<&[u8]> =
             keys.iter().zip(&own).filter(|(_, own)| own.is_none()).map(|(key, _)| key.as_ref()).collect();
         stored.iter().try_for_each(|key| self.note_key(keyspace, key))?;
-        let mut found = self.handle.engine.multi_get(keyspace.tree(), stored, self.snapshot.seqno)?.into_iter();
+        let mut found = self.handle.engine.reader.multi_get(keyspace.tree(), stored, self.snapshot.seqno)?.into_iter();
         Ok(own.into_iter().map(|own| own.unwrap_or_else(|| found.next().flatten())).collect())
     }
 
@@ -265,13 +265,13 @@ impl Transaction {
         }
         let mut reads = reads.into_inner().unwrap_or_else(PoisonError::into_inner);
         reads.end_scans(&charge);
-        let mut check = ReadCheck::new(engine, &snapshot, &reads);
+        let mut check = ReadCheck::new(&engine.reader, &snapshot, &reads);
         if options.isolation == Isolation::Snapshot {
             check.add_writes(&writes);
         }
         if planted!("transaction_publishes_first") {
             engine.commit(&ops, durability)?;
-            return check.at_once().map(|()| engine.visible());
+            return check.at_once().map(|()| engine.reader.visible());
         }
         for _ in 0..TRIES_WITHOUT_LOCK {
             if let Some(committed) = engine.commit_if(&ops, durability, &mut check)? {
@@ -286,7 +286,7 @@ impl Transaction {
     fn scan(&self, keyspace: &Keyspace, bounds: KeyBounds) -> TransactionRange<'_> {
         let interval = interval_of(&bounds);
         let noted = self.belongs(keyspace).and_then(|()| self.note_scan(keyspace, interval.clone()));
-        let stored = self.handle.engine.range(keyspace.tree(), bounds, Arc::clone(&self.snapshot));
+        let stored = self.handle.engine.reader.range(keyspace.tree(), bounds, Arc::clone(&self.snapshot));
         let own = self.writes.to(keyspace.tree().keyspace);
         TransactionRange::new(stored, own, interval, noted.map(|number| (number, &self.reads, &self.charge)))
     }

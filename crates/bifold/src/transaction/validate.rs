@@ -35,7 +35,7 @@ use bifold_index::{
 use super::{reads::ReadSet, writes::Writes};
 use crate::{
     commit::write::Condition,
-    engine::Engine,
+    read::get::Reader,
     state::{
         snapshot::SnapshotGuard,
         tree::{Tree, View},
@@ -47,7 +47,7 @@ type KeyRange<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// What must be as it was at the snapshot.
 pub(super) struct ReadCheck<'a> {
-    engine: &'a Arc<Engine>,
+    reader: &'a Arc<Reader>,
     snapshot: &'a Arc<SnapshotGuard>,
     relied: Vec<Relied<'a>>,
     /// The last commit that step 1 has looked at.
@@ -75,14 +75,14 @@ struct Relied<'a> {
 
 impl<'a> ReadCheck<'a> {
     /// A check of everything that was read.
-    pub fn new(engine: &'a Arc<Engine>, snapshot: &'a Arc<SnapshotGuard>, reads: &'a ReadSet) -> Self {
+    pub fn new(reader: &'a Arc<Reader>, snapshot: &'a Arc<SnapshotGuard>, reads: &'a ReadSet) -> Self {
         let relied = reads.iter().map(|of| Relied {
             tree: &of.tree,
             keys: of.keys.iter().map(|key| &**key).collect(),
             ranges: of.ranges.iter().collect(),
             view: of.tree.view_to_hold(),
         });
-        Self { engine, snapshot, relied: relied.collect(), upto: snapshot.seqno, rounds: Rounds::More }
+        Self { reader, snapshot, relied: relied.collect(), upto: snapshot.seqno, rounds: Rounds::More }
     }
 
     /// Checks what is to be written, too.
@@ -110,7 +110,7 @@ impl<'a> ReadCheck<'a> {
     fn take_views(&mut self) {
         loop {
             self.relied.iter_mut().for_each(|relied| relied.view = relied.tree.view_to_hold());
-            self.upto = self.engine.visible();
+            self.upto = self.reader.visible();
             if self.relied.iter().all(|relied| Arc::ptr_eq(&relied.view.active, &relied.tree.view().active)) {
                 return;
             }
@@ -120,7 +120,7 @@ impl<'a> ReadCheck<'a> {
     /// Compares the answers of the snapshot with those of now.
     fn decide(&self) -> Result<()> {
         for relied in &self.relied {
-            self.engine.readable(relied.tree)?;
+            self.reader.readable(relied.tree)?;
             for key in &relied.keys {
                 if is_touched(&relied.view, key, self.snapshot.seqno)? {
                     self.compare(relied.tree, key)?;
@@ -146,7 +146,7 @@ impl<'a> ReadCheck<'a> {
         for deleted in newer_tombstones(&relied.view, range, after) {
             let start = Bound::Included(deleted.start);
             let end = deleted.end.map_or(Bound::Unbounded, Bound::Excluded);
-            for pair in self.engine.range(relied.tree, (start, end), Arc::clone(self.snapshot)) {
+            for pair in self.reader.range(relied.tree, (start, end), Arc::clone(self.snapshot)) {
                 self.compare(relied.tree, pair?.key())?;
             }
         }
@@ -156,15 +156,15 @@ impl<'a> ReadCheck<'a> {
     /// # Errors
     /// [`Error::Conflict`] if the value of `key` is another one now.
     fn compare(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<()> {
-        let before = self.engine.seen_at(tree, key, self.snapshot.seqno)?;
-        let now = self.engine.current(tree, key)?;
+        let before = self.reader.seen_at(tree, key, self.snapshot.seqno)?;
+        let now = self.reader.current(tree, key)?;
         let is_same = before == now || planted!("transaction_ignores_deletes") && now.is_none();
         if is_same { Ok(()) } else { Err(Error::Conflict { keyspace: tree.name.clone(), key: key.into() }) }
     }
 
     /// Whether anything that was read may have changed after `upto`. The caller holds the commit lock.
     fn may_have_changed(&self) -> Result<bool> {
-        if self.engine.visible() == self.upto {
+        if self.reader.visible() == self.upto {
             return Ok(false);
         }
         for relied in &self.relied {
@@ -198,7 +198,7 @@ impl Condition for ReadCheck<'_> {
             return Ok(true);
         }
         // A keyspace is dropped under the commit lock.
-        self.relied.iter().try_for_each(|relied| self.engine.readable(relied.tree))?;
+        self.relied.iter().try_for_each(|relied| self.reader.readable(relied.tree))?;
         if self.rounds == Rounds::Last {
             return self.at_once().map(|()| true);
         }

@@ -43,7 +43,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 7] = [
+const FIXTURES: [Fixture; 8] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -99,6 +99,14 @@ const FIXTURES: [Fixture; 7] = [
         files_min: [(".tbl", 3), (".log", 1), (".val", 10)],
         keyspaces: streams::keyspaces,
         history: streams::history,
+    },
+    Fixture {
+        name: "v2",
+        versions: [2, 1, 1, 1],
+        fingerprint: 0x729f_bf4d_e41f_5613,
+        files_min: [(".tbl", 3), (".log", 1), (".val", 3)],
+        keyspaces: keyspaces_with_long_indexes,
+        history: unikv::history,
     },
 ];
 
@@ -195,6 +203,12 @@ fn keyspaces() -> [Named; 3] {
         ("lz4", KeyspaceOptions { compression: lz4, compaction: tiered, restart_interval: 4, ..plain.clone() }),
         ("zstd", KeyspaceOptions { compression: zstd, compaction: two_layer, filter_bits_per_key: 0, ..plain }),
     ]
+}
+
+/// Blocks so small that tables have their indexes in parts.
+fn keyspaces_with_long_indexes() -> [Named; 3] {
+    unikv::keyspaces()
+        .map(|(name, options)| (name, KeyspaceOptions { block_bytes: 64, table_bytes: 32 << 10, ..options }))
 }
 
 const NAMES: [&str; 3] = ["default", "lz4", "zstd"];
@@ -329,6 +343,18 @@ fn every_committed_database_is_as_it_was_committed() {
         let enough = fixture.files_min.iter().all(|&(suffix, least)| count(suffix) >= least);
         assert!(enough && files.contains_key("MANIFEST"), "{:?}", files.keys());
     }
+}
+
+/// The version stands 20 bytes before the end of a table.
+#[test]
+fn tables_with_indexes_in_parts_and_with_whole_ones_are_committed() {
+    let versions = |name: &str| {
+        let files = files(&fixtures_dir().join(name).join("database"));
+        let tables = files.into_iter().filter(|(name, _)| name.ends_with(".tbl"));
+        tables.map(|(_, content)| content[content.len() - 20]).collect::<std::collections::BTreeSet<u8>>()
+    };
+    assert_eq!(versions("v1-unikv"), [1].into());
+    assert!(versions("v2").contains(&2));
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn names_are_short_unique_and_those_of_the_placement() {
     let placements = Registry::default().with("alias", example::AppendOnly::open).unwrap();
     let keyspace = KeyspaceOptions { placement: PlacementKind::own("alias").unwrap(), ..own() };
     let error = Db::open_with(dir.join("db"), Options { placements, keyspace, ..tiny() }).unwrap_err().to_string();
-    assert!(error.contains("what is registered as `alias` calls itself `append_only`"), "{error}");
+    assert!(error.contains("the placement registered as `alias` calls itself `append_only`"), "{error}");
 }
 
 /// A factory's error is the error of opening; the options that it gets are those of the keyspace.

@@ -19,7 +19,11 @@ const VALUE_BYTES: usize = 1000;
 /// Level 0 may have 4 MiB, in memtables of 256 KiB, however much it overwrites. Nothing is cached: everything but an
 /// index in memory is read.
 fn options(index: HashIndex) -> Options {
-    let two_layer = TwoLayer { unsorted_bytes: 4 << 20, scan_merge_runs: 100 };
+    with_scan_merge_runs(100, index)
+}
+
+fn with_scan_merge_runs(scan_merge_runs: u32, index: HashIndex) -> Options {
+    let two_layer = TwoLayer { unsorted_bytes: 4 << 20, scan_merge_runs };
     let keyspace = KeyspaceOptions {
         table_bytes: 1 << 20,
         compaction: Compaction::TwoLayer(two_layer),
@@ -39,7 +43,11 @@ fn options(index: HashIndex) -> Options {
 }
 
 fn open(fs: &MemoryFs, index: HashIndex) -> Db {
-    Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", options(index)).unwrap()
+    open_with(fs, options(index))
+}
+
+fn open_with(fs: &MemoryFs, options: Options) -> Db {
+    Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", options).unwrap()
 }
 
 fn key(number: u32) -> [u8; 24] {
@@ -67,7 +75,10 @@ fn reads_for(db: &Db, number: u32, expected: Option<&[u8]>) -> u64 {
 
 /// Keys 0 to 10 000 in level 1. Level 0 has a newer version of each third key: 3.4 MB in 14 runs.
 fn filled(fs: &MemoryFs, index: HashIndex) -> Db {
-    let db = open(fs, index);
+    filled_with(open(fs, index))
+}
+
+fn filled_with(db: Db) -> Db {
     (0..10_000).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
     db.compact().unwrap();
     (0..10_000).step_by(3).for_each(|n| db.put(key(n), value(n, 2)).unwrap());
@@ -94,6 +105,28 @@ fn a_get_is_one_read_in_the_unsorted_layer_and_two_in_the_sorted_one() {
     }
     // In some 20 000 gets a tag of 16 bits matches another key once.
     assert!(beyond <= 5, "{beyond} reads for entries of other keys");
+}
+
+/// §III-F: the size-based merge is for scans, and a keyspace without any does not pay for it.
+#[test]
+fn runs_are_merged_with_each_other_once_a_scan_has_met_too_many() {
+    let db = filled_with(open_with(&MemoryFs::default(), with_scan_merge_runs(4, HashIndex::default())));
+    let level0 = |db: &Db| db.stats().keyspaces[0].levels[0].runs;
+    for n in 0..1000 {
+        assert!(db.get(key(n)).unwrap().is_some());
+    }
+    db.wait_idle().unwrap();
+    assert!(level0(&db) >= 10, "point reads ask for nothing");
+    assert_eq!(db.iter().count(), 10_000);
+    db.wait_idle().unwrap();
+    assert!(level0(&db) <= 4, "a scan has asked");
+    let runs = level0(&db);
+    for n in 0..2000 {
+        db.put(key(n), value(n, 3)).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(level0(&db) > runs.max(4), "it has been answered: the next scan has to ask again");
 }
 
 #[test]

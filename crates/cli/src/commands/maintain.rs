@@ -69,11 +69,14 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     let stats = db.stats();
     let (total, live) = (stats.space.values_bytes, stats.space.live_values_estimate);
     out.line(format!("values: {} in files, {} of them live (estimated)", output::bytes(total), output::bytes(live)))?;
-    out.line(format!("{:<12} {:<14} {:>10} {:>10} {:>6}  why GC waits", "keyspace", "unit", "bytes", "live", "dead"))?;
+    out.line(format!(
+        "{:<12} {:<14} {:>10} {:>10} {:>6}  why GC does not take it",
+        "keyspace", "unit", "bytes", "live", "dead"
+    ))?;
     for unit in &units {
         let dead = 100.0 * (1.0 - unit.live_bytes as f64 / unit.total_bytes.max(1) as f64);
         let (total, live) = (output::bytes(unit.total_bytes), output::bytes(unit.live_bytes));
-        let held = unit.held.unwrap_or("it does not: this is next");
+        let held = unit.held.unwrap_or("it takes this next");
         out.line(format!("{:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}%  {held}", unit.keyspace, unit.unit))?;
     }
     Ok(())

@@ -111,7 +111,7 @@ fn print(args: &SalvageArgs, report: &Report, seconds: f64, out: &mut Output) ->
     let sum = |of: fn(&KeyspaceReport) -> u64| report.keyspaces.iter().map(of).sum::<u64>();
     let Some(to) = &args.out else {
         let entries = counted(sum(|keyspace| keyspace.values), "entry", "entries");
-        return out.line(format!("nothing was written: --out DIR makes a new database with {entries}"));
+        return out.line(format!("nothing was written: --out DIR creates a new database with {entries}"));
     };
     let lost = match sum(|keyspace| keyspace.lost) {
         0 => String::new(),
@@ -144,7 +144,7 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
     }
     if file.damaged_stretches > PRINTED_MAX as u64 {
         let (all, bytes) = (output::count(file.damaged_stretches), output::bytes(file.damaged_bytes));
-        out.line(format!("  … {all} damaged stretches, {bytes} in all; --json lists them"))?;
+        out.line(format!("  … {all} damaged stretches, {bytes} in total; --json lists them"))?;
     }
     Ok(())
 }
@@ -152,7 +152,7 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
 fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
     let name = out.paint(Tone::Strong, &keyspace.name);
     out.line(format!(
-        "keyspace {name}  {}; newest records: {}, {}, {}, {} out of the files, {}",
+        "keyspace {name}  {}; newest records: {}, {}, {}, {} out of these files, {}",
         counted(keyspace.keys, "key", "keys"),
         counted(keyspace.values, "value", "values"),
         counted(keyspace.deleted, "delete", "deletes"),

@@ -140,7 +140,7 @@ fn memory(stats: &Stats, out: &mut Output) -> Result<()> {
         bytes(m.compaction)
     ))?;
     if m.mapped > 0 {
-        out.line(format!("      beyond that, files read through mapped pages: {}", bytes(m.mapped)))?;
+        out.line(format!("      not counted: {} of files read through mapped pages", bytes(m.mapped)))?;
     }
     let f = &stats.files;
     let (open, max) = (count(f.open), count(f.open_max));
@@ -164,7 +164,7 @@ fn moved(stats: &Stats, out: &mut Output) -> Result<()> {
     for stall in &stats.stalls {
         let (times, total, max) =
             (counted(stall.count, "time", "times"), stall.total_us as f64 / 1e3, stall.max_us as f64 / 1e3);
-        out.line(format!("      writers {}: {times}, {total:.1} ms in all, {max:.1} ms at most", stall.cause))?;
+        out.line(format!("      writers {}: {times}, {total:.1} ms in total, {max:.1} ms at most", stall.cause))?;
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ fn tiering_has_no_alpha() {
 #[test]
 fn the_table_says_what_each_figure_means() {
     let table = vat("model --levels 3 --growth 10 --alpha 0.68 --per-table --key-share 0.05").ok();
-    for part in ["3 levels of growth 10", "one table at a time", "1 000 times", "values in a log, p = 0.05"] {
+    for part in ["3 levels with size ratio 10", "one table at a time", "1 000 times", "values in a log, p = 0.05"] {
         assert!(table.contains(part), "{part} in {table}");
     }
     for (name, meaning) in [
@@ -71,7 +71,7 @@ fn the_table_says_what_each_figure_means() {
         ("cost ratio", "amplification / beta"),
         ("space amplification", "extra bytes for each byte"),
         ("levels", "whole number"),
-        ("growth", "same size"),
+        ("size ratio", "same size"),
     ] {
         let line = table.lines().find(|line| line.trim_start().starts_with(name));
         assert!(line.is_some_and(|line| line.contains(meaning)), "{name}: {table}");

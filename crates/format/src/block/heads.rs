@@ -1,6 +1,6 @@
 //! Sorted byte strings by their heads: the eight bytes after the common prefix, as a number.
 //!
-//! Heads stand side by side, so a search touches one or two cache lines where one by keys touches a line per step.
+//! Heads are adjacent, so a search touches one or two cache lines where one by keys touches a line per step.
 //! Strings with equal heads have to be compared as a whole; with the common prefix out of the way they are rare.
 
 use std::{cmp::Ordering, ops::Range};

@@ -65,6 +65,11 @@ impl IndexBuilder {
         self.block_ends.len()
     }
 
+    /// The fence and the end of each block.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&[u8], u64)> {
+        (0..self.blocks()).map(|block| (self.fence(block), self.block_ends[block]))
+    }
+
     fn fence(&self, block: usize) -> &[u8] {
         let start = if block == 0 { 0 } else { self.fence_ends[block - 1] };
         &self.fences[start..self.fence_ends[block]]
@@ -180,6 +185,7 @@ impl IndexLayout {
             tail_ends: tail_ends.as_chunks().0,
             prefix,
             tails,
+            first: 0,
         })
     }
 }
@@ -201,6 +207,8 @@ pub struct Index<'a> {
     tail_ends: &'a [[u8; 4]],
     prefix: &'a [u8],
     tails: &'a [u8],
+    /// Where the first block begins.
+    first: u64,
 }
 
 impl<'a> Index<'a> {
@@ -211,6 +219,12 @@ impl<'a> Index<'a> {
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Corruption> {
         IndexLayout::of(bytes)?.index(bytes)
+    }
+
+    /// The same index of blocks that begin at `first` of the file.
+    #[must_use]
+    pub(super) fn beginning_at(self, first: u64) -> Self {
+        Self { first, ..self }
     }
 
     /// The first block whose fence is not less than `key`: the first that may hold the key. [`Index::blocks`] when
@@ -259,7 +273,7 @@ impl<'a> Index<'a> {
     #[must_use]
     pub fn place(&self, block: usize) -> Option<Place> {
         let end_of = |at: usize| self.leaves.get(at).map(|leaf| u64::from_le_bytes(leaf[1]));
-        let start = if block == 0 { 0 } else { end_of(block - 1)? };
+        let start = if block == 0 { self.first } else { end_of(block - 1)? };
         let end = end_of(block)?;
         (start < end).then_some(Place { start, end })
     }

@@ -13,7 +13,7 @@ use bifold_format::{
     log::{self, Before, LogEncoder},
     manifest, pointer,
     sorted::{self, Dropped},
-    table::{Footer, index::IndexBuilder, properties::Properties, tombstones},
+    table::{Footer, IndexForm, index::IndexBuilder, parts, properties::Properties, tombstones},
     value,
 };
 
@@ -217,15 +217,18 @@ fn sealed_blocks() {
 
 #[test]
 fn footers() {
-    let footer = Footer {
-        data_bytes: 500,
-        filter_bytes: 65,
-        tombstones_bytes: 0,
-        index_bytes: 90,
-        properties_bytes: 60,
-        file: 5,
-    };
-    survive(&footer.encode(), drive::footer);
+    for index_form in [IndexForm::Whole, IndexForm::Parts] {
+        let footer = Footer {
+            data_bytes: 500,
+            filter_bytes: 65,
+            tombstones_bytes: 0,
+            index_bytes: 90,
+            properties_bytes: 60,
+            file: 5,
+            index_form,
+        };
+        survive(&footer.encode(), drive::footer);
+    }
 }
 
 #[test]
@@ -235,6 +238,12 @@ fn indexes() {
     let mut bytes = Vec::new();
     builder.finish(&mut bytes);
     survive(&bytes, drive::index);
+    let mut part = Vec::new();
+    parts::split(&builder, |content| {
+        part.extend_from_slice(content);
+        part.len() as u64
+    });
+    survive(&part, drive::index);
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct TreeShape {
     pub partitions: Vec<Levels>,
     /// The debt and the position of each partition, the worst first.
     debts: Vec<(f64, usize)>,
+    /// The largest debt to scans of a partition.
+    debt_to_scans: f64,
 }
 
 impl TreeShape {
@@ -26,13 +28,21 @@ impl TreeShape {
         let partitions = levels.partitions();
         let mut debts: Vec<(f64, usize)> = partitions.iter().map(|partition| policy.debt(partition)).zip(0..).collect();
         debts.sort_by(|a, b| b.0.total_cmp(&a.0));
-        Self { levels, partitions, debts }
+        let debt_to_scans = partitions.iter().map(|partition| policy.debt_to_scans(partition)).fold(0.0, f64::max);
+        Self { levels, partitions, debts, debt_to_scans }
     }
 
     /// The debt of the worst partition; from 1.0 on a compaction is due.
     #[must_use]
     pub fn debt(&self) -> f64 {
         self.debts.first().map_or(0.0, |worst| worst.0)
+    }
+
+    /// How far the partition that is worst for scans is from the shape that they want, where they have to ask for it:
+    /// see [`CompactionPolicy::debt_to_scans`].
+    #[must_use]
+    pub fn debt_to_scans(&self) -> f64 {
+        self.debt_to_scans
     }
 
     /// The job that `policy` chooses in the worst partition that has one. It must be the policy that gave the debts.

@@ -13,9 +13,9 @@
 //! only be written in passing. So dead data between level 0 and the last level is at most about `1/size_ratio` of it,
 //! whatever the size of the tree.
 //!
-//! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target;
-//! the table with the least overlap beneath it per byte goes down, tombstones counting as bytes gained, and of equals
-//! the one with the oldest data. What overlaps nothing beneath is moved without being read.
+//! **Level 0** is due at some number of overlapping runs; see `level0`. **Deeper levels** are due at their target; the
+//! table with the least overlap below it per byte goes down, tombstones counting as bytes gained, and of equals the one
+//! with the oldest data. What overlaps nothing below is moved without being read.
 //!
 //! When not to use it: where writes outweigh reads by far and space is cheap, [`tiered`](super::tiered) writes less.
 
@@ -172,7 +172,7 @@ impl Leveled {
         let there = [Placed { level: to, ..table }];
         let grandparents_bytes = shape::bytes(&shape::beneath(levels, &there, to.saturating_add(1)));
         let fits = beneath.is_empty() && !sheds && grandparents_bytes <= self.overlap_bytes();
-        let reason = || "overlaps nothing beneath".to_owned();
+        let reason = || "overlaps nothing below".to_owned();
         (fits && shape::is_free(busy, tables, to))
             .then(|| self.job([table], JobShape::Move, to, shape::newest_run(levels, to), reason()))
     }

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A merge has its inputs and its output on the disk until it ends. A disk without room for that may still have room
-//! for one table: that is written anew in its place, as several, and goes. No more than a table is on the disk twice,
-//! whatever the part is.
+//! for one table: that table is rewritten in its place as several, and deleted. No more than a table is on the disk
+//! twice, whatever the part is.
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //!
 //! Tables of level 0 that overlap one another must go down together. Uncut, these are all of them: one job rewrites
 //! the whole base, and inputs and outputs are on disk together until it ends, with all values that move. Cut, each
-//! job has the tables of a part, and the next begins when what the last one replaced is gone. (Pebble cuts flushes
+//! job has the tables of a part, and the next begins when what the last one replaced is deleted. (Pebble cuts flushes
 //! for the same reason.)
 //!
 //! Where a run of level 0 is cut, the next is too, unless the part has become far larger than others of the base, or

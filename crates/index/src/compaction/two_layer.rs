@@ -10,13 +10,15 @@
 //! UniKV splits the tree by key range before it grows (§III-D). Without a split, merges cost as much as the tree is
 //! large.
 //!
-//! **Space** (ours). What level 0 overwrites is there twice until it is merged. Nobody knows how much that is: at
-//! most all entries that are not in the largest run. When they are more than `overwritten_share` of those, level 0 is
-//! merged although it is not large.
+//! **Space** (ours). Entries that level 0 overwrites exist twice until it is merged. It is not known how many these
+//! are: at most all entries that are not in the largest run. When they are more than `overwritten_share` of those,
+//! level 0 is merged although it is not large.
 //!
-//! **Size-based merge** (§III-E): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them.
-//! Runs are merged with each other, the newest first, up to the first that is larger than all before it: so each byte
-//! is rewritten at most log2(unsorted / memtable) times.
+//! **Size-based merge** (§III-F): with more than `scan_merge_runs` runs in level 0, a scan reads too many of them.
+//! Where a hash index finds the run of a key, only scans pay for the number of runs, and runs are merged only after a
+//! scan has met too many. Elsewhere each read pays, and they are merged as soon as they are too many. Runs are merged
+//! with each other, the newest first, up to the first that is larger than all before it: so each byte is rewritten at
+//! most log2(unsorted / memtable) times.
 
 use bifold_contract::{
     Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Result, RunId,
@@ -37,7 +39,8 @@ pub struct TwoLayerOptions {
     /// when what it may overwrite is a fourth of what `values.space_target` leaves for garbage.
     #[serde(deserialize_with = "size")]
     pub unsorted_bytes: u64,
-    /// Runs of the unsorted layer are merged with each other when there are more, for the sake of scans: 2 to 1000.
+    /// Runs of the unsorted layer are merged with each other when there are more: 2 to 1000. With a hash index they are
+    /// merged after a scan has met more; a keyspace that is never scanned does not pay for it.
     pub scan_merge_runs: u32,
 }
 
@@ -65,6 +68,8 @@ pub struct TwoLayer {
     /// Level 0 is also merged when so many of the entries may be overwritten by others, as a share of those of the
     /// largest run. Infinite: any.
     overwritten_share: f64,
+    /// Runs are merged with each other only once a scan has met too many.
+    waits_for_scans: bool,
     /// Output tables end at about this size, in bytes.
     table_bytes: u64,
 }
@@ -73,15 +78,19 @@ impl CompactionPolicy for TwoLayer {
     fn choose(&self, levels: &Levels, busy: &Busy) -> Option<CompactionJob> {
         let full = self.fullness(levels) >= 1.0;
         let down = || if full { self.merge_down(levels, busy) } else { None };
+        let within = || if busy.scans_ask || !self.waits_for_scans { self.merge_within(levels, busy) } else { None };
         let deeper = || self.merge_leftovers(levels, busy);
-        down().or_else(|| self.merge_within(levels, busy)).or_else(deeper)
+        down().or_else(within).or_else(deeper)
     }
 
     fn debt(&self, levels: &Levels) -> f64 {
-        let runs = shape::level(levels, 0).map_or(0, |level| level.runs.len());
-        let scans = runs as f64 / (f64::from(self.options.scan_merge_runs) + 1.0);
+        let scans = if self.waits_for_scans { 0.0 } else { self.runs_for_scans(levels) };
         let leftovers = if has_leftovers(levels) { 1.0 } else { 0.0 };
         self.fullness(levels).max(scans).max(leftovers)
+    }
+
+    fn debt_to_scans(&self, levels: &Levels) -> f64 {
+        if self.waits_for_scans { self.runs_for_scans(levels) } else { 0.0 }
     }
 
     fn name(&self) -> &'static str {
@@ -93,7 +102,13 @@ impl TwoLayer {
     /// A policy with these options, which have been checked, and tables of about `table_bytes`.
     #[must_use]
     pub fn new(options: TwoLayerOptions, table_bytes: u64) -> Self {
-        Self { options, overwritten_share: f64::INFINITY, table_bytes }
+        Self { options, overwritten_share: f64::INFINITY, waits_for_scans: false, table_bytes }
+    }
+
+    /// This policy for a tree whose point reads do not ask run after run: only scans pay for many runs.
+    #[must_use]
+    pub fn with_hash_index(self) -> Self {
+        Self { waits_for_scans: true, ..self }
     }
 
     /// This policy, which also merges level 0 when so many of the entries may be overwritten by others, as a share
@@ -163,6 +178,12 @@ impl TwoLayer {
         let table_bytes = self.table_bytes;
         let target = Target { shape, level, run, table_bytes, max_overlap_bytes: u64::MAX, reason };
         shape::is_free(busy, &inputs, level).then(|| shape::job(inputs, target))
+    }
+
+    /// The runs of level 0, of those that are too many.
+    fn runs_for_scans(&self, levels: &Levels) -> f64 {
+        let runs = shape::level(levels, 0).map_or(0, |level| level.runs.len());
+        runs as f64 / (f64::from(self.options.scan_merge_runs) + 1.0)
     }
 
     fn fullness(&self, levels: &Levels) -> f64 {

@@ -3,7 +3,7 @@
 //! The cursor takes a leaf's order once when it comes there and walks along it; entries added meanwhile may show or
 //! not, which is all the same to a snapshot older than they are. Forward it follows the links of the leaves, backward
 //! it descends anew for each: links both ways could not be published in one store. Versions of a key are linked from
-//! new to old only, so going backward it keeps those newer than where it stands on a stack, collected in one walk: a
+//! new to old only, so going backward it keeps those newer than where it is on a stack, collected in one walk: a
 //! key with n versions costs n steps, not n².
 
 use std::sync::Arc;

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Corruption, Entry, Error, IoSource, Result, SeqNo, Value};
+use bifold_contract::{Corruption, Entry, Error, IoSource, Result, SeqNo, Value, planted};
 use bifold_format::{
     block::BlockCursor,
     table::{Place, index::Index},
@@ -38,13 +38,49 @@ pub enum ReadMode {
 pub struct TableCursor {
     table: Arc<Table>,
     mode: ReadMode,
-    /// The index, once it is needed; `Some(None)` if there are no entries.
-    index: Option<Option<Value>>,
-    /// The number of the block in `block`, and its place in the file.
+    /// The index, once it is needed.
+    index: HeldIndex,
+    /// The number of the block in `block`, in the index or its current part, and its place in the file.
     at: Option<(usize, Place)>,
     block: BlockCursor,
     ahead: ReadAhead,
     failed: Option<Error>,
+}
+
+/// What a cursor has of the index of its table.
+#[derive(Debug)]
+enum HeldIndex {
+    /// Nothing yet.
+    Nothing,
+    /// That there are no entries.
+    NoEntries,
+    /// All of it.
+    Whole(Value),
+    /// The index of its parts, and the current part with its number.
+    Parts(Value, Option<(usize, Value)>),
+}
+
+/// Where a cursor is to be placed.
+#[derive(Clone, Copy, Debug)]
+enum Goal<'a> {
+    First,
+    Last,
+    /// In the first block that may have the key; nowhere if there is none.
+    Key(&'a [u8]),
+    /// There, or in the last one.
+    KeyOrLast(&'a [u8]),
+}
+
+impl Goal<'_> {
+    fn choose(self, index: &Index<'_>) -> Option<usize> {
+        let last = index.blocks().checked_sub(1)?;
+        match self {
+            Self::First => Some(0),
+            Self::Last => Some(last),
+            Self::Key(key) => Some(index.find(key)).filter(|&at| at <= last),
+            Self::KeyOrLast(key) => Some(index.find(key).min(last)),
+        }
+    }
 }
 
 /// How a cursor gets to a block.
@@ -66,7 +102,7 @@ impl TableCursor {
             ReadMode::Compaction => (COMPACTION_BYTES, IoSource::Compaction),
         };
         let ahead = ReadAhead::new(first, max, source);
-        Self { table, mode, index: None, at: None, block: BlockCursor::default(), ahead, failed: None }
+        Self { table, mode, index: HeldIndex::Nothing, at: None, block: BlockCursor::default(), ahead, failed: None }
     }
 
     /// Announces that about `bytes` will be read from `key` on, before it is placed there.
@@ -74,12 +110,9 @@ impl TableCursor {
     /// # Errors
     /// I/O errors and corruption, of the index.
     pub fn expect(&mut self, key: &[u8], bytes: u64) -> Result<()> {
-        let Some(content) = self.index()? else { return Ok(()) };
+        let Some(content) = self.piece(Goal::Key(key))? else { return Ok(()) };
         let index = self.parse(&content)?;
-        let first = index.find(key);
-        if first >= index.blocks() {
-            return Ok(());
-        }
+        let Some(first) = Goal::Key(key).choose(&index) else { return Ok(()) };
         let mut place = self.table.file.place(&index, first)?;
         let mut next = first + 1;
         // On average half of the first block comes before the key.
@@ -97,33 +130,28 @@ impl TableCursor {
     /// # Errors
     /// I/O errors and corruption, of the index.
     pub fn is_cold(&mut self, key: &[u8]) -> Result<Option<bool>> {
-        let Some(content) = self.index()? else { return Ok(None) };
+        let Some(content) = self.piece(Goal::Key(key))? else { return Ok(None) };
         let index = self.parse(&content)?;
-        let at = index.find(key);
-        if at >= index.blocks() {
-            return Ok(None);
-        }
+        let Some(at) = Goal::Key(key).choose(&index) else { return Ok(None) };
         let place = self.table.file.place(&index, at)?;
         let is_cached = self.table.cached_block(place).is_some();
         Ok(Some(!is_cached && !self.table.file.reader.is_in_memory(place.start, place.len())))
     }
 
-    /// Jumps to the block that `choose` returns and places the cursor with `enter`. Continues block by block in
-    /// `direction` until there is a current entry.
-    fn place(
-        &mut self,
-        choose: impl FnOnce(&Index<'_>) -> Option<usize>,
-        enter: &Enter<'_>,
-        direction: Direction,
-    ) -> Result<()> {
+    /// Jumps to the block of `target` and places the cursor with `enter`. Continues block by block in `direction` until
+    /// there is a current entry.
+    fn place(&mut self, target: Goal<'_>, enter: &Enter<'_>, direction: Direction) -> Result<()> {
         self.guarded(|cursor| {
-            let Some(content) = cursor.index()? else { return Ok(()) };
+            let Some(content) = cursor.piece(target)? else {
+                cursor.clear();
+                return Ok(());
+            };
             let index = cursor.parse(&content)?;
-            match choose(&index) {
+            match target.choose(&index) {
                 Some(at) => cursor.enter(&index, at, Step::Jump, enter)?,
                 None => cursor.clear(),
             }
-            cursor.continue_in(&index, enter, direction)
+            cursor.continue_in(content, enter, direction)
         })
     }
 
@@ -131,29 +159,38 @@ impl TableCursor {
     #[cold]
     fn leave_block(&mut self, direction: Direction) -> Result<()> {
         self.guarded(|cursor| {
-            let Some(content) = cursor.index()? else { return Ok(()) };
-            let index = cursor.parse(&content)?;
+            let Some(content) = cursor.current_piece() else { return Ok(()) };
             let enter: &Enter<'_> = match direction {
                 Direction::Forward => &BlockCursor::first,
                 Direction::Backward => &BlockCursor::last,
             };
-            cursor.continue_in(&index, enter, direction)
+            cursor.continue_in(content, enter, direction)
         })
     }
 
-    fn continue_in(&mut self, index: &Index<'_>, enter: &Enter<'_>, direction: Direction) -> Result<()> {
+    /// Goes on from the current block, in the piece `content` of the index and in those beside it.
+    fn continue_in(&mut self, mut content: Value, enter: &Enter<'_>, direction: Direction) -> Result<()> {
         while !self.block.is_placed() {
-            let next = match (direction, self.at) {
-                (_, None) => None,
-                (Direction::Forward, Some((at, _))) => Some(at + 1).filter(|&next| next < index.blocks()),
-                (Direction::Backward, Some((at, _))) => at.checked_sub(1),
+            let index = self.parse(&content)?;
+            let Some((at, _)) = self.at else { break };
+            let next = match direction {
+                Direction::Forward => Some(at + 1).filter(|&next| next < index.blocks()),
+                Direction::Backward => at.checked_sub(1),
             };
-            match next {
-                Some(next) => self.enter(index, next, Step::On(direction), enter)?,
-                None => {
-                    self.clear();
-                    return Ok(());
-                }
+            if let Some(next) = next {
+                self.enter(&index, next, Step::On(direction), enter)?;
+                continue;
+            }
+            self.clear();
+            if planted!("end_with_part") {
+                break;
+            }
+            let Some(neighbour) = self.neighbour(direction)? else { break };
+            content = neighbour;
+            let index = self.parse(&content)?;
+            let target = if direction == Direction::Forward { Goal::First } else { Goal::Last };
+            if let Some(at) = target.choose(&index) {
+                self.enter(&index, at, Step::On(direction), enter)?;
             }
         }
         Ok(())
@@ -206,15 +243,67 @@ impl TableCursor {
         self.at = None;
     }
 
-    fn index(&mut self) -> Result<Option<Value>> {
+    /// The index, or the part of it that has `target`; `None` if there is none.
+    fn piece(&mut self, target: Goal<'_>) -> Result<Option<Value>> {
+        if matches!(self.index, HeldIndex::Nothing) {
+            self.index = match self.table.is_read_in_parts() {
+                true => HeldIndex::Parts(self.table.top_to_hold()?, None),
+                false => self.table.index_to_hold()?.map_or(HeldIndex::NoEntries, HeldIndex::Whole),
+            };
+        }
         match &self.index {
-            Some(index) => Ok(index.clone()),
-            None => Ok(self.index.insert(self.table.index_to_hold()?).clone()),
+            HeldIndex::Nothing | HeldIndex::NoEntries => Ok(None),
+            HeldIndex::Whole(index) => Ok(Some(index.clone())),
+            HeldIndex::Parts(top, _) => {
+                let top = top.clone();
+                let parts = self.table.parse_top(&top)?;
+                target.choose(&parts).map(|part| self.turn_to(&parts, part)).transpose()
+            }
         }
     }
 
+    /// The index, or its current part.
+    fn current_piece(&self) -> Option<Value> {
+        match &self.index {
+            HeldIndex::Whole(index) => Some(index.clone()),
+            HeldIndex::Parts(_, part) => part.as_ref().map(|(_, content)| content.clone()),
+            HeldIndex::Nothing | HeldIndex::NoEntries => None,
+        }
+    }
+
+    /// Makes `part` the current part.
+    fn turn_to(&mut self, parts: &Index<'_>, part: usize) -> Result<Value> {
+        if let HeldIndex::Parts(_, Some((current, content))) = &self.index
+            && *current == part
+        {
+            return Ok(content.clone());
+        }
+        // The number of the current block is that in another part.
+        self.clear();
+        let content = self.table.part(parts, part)?;
+        if let HeldIndex::Parts(_, current) = &mut self.index {
+            *current = Some((part, content.clone()));
+        }
+        Ok(content)
+    }
+
+    /// Makes the part before or after the current one the current one; `None` if there is none.
+    fn neighbour(&mut self, direction: Direction) -> Result<Option<Value>> {
+        let HeldIndex::Parts(top, Some((part, _))) = &self.index else { return Ok(None) };
+        let (top, part) = (top.clone(), *part);
+        let parts = self.table.parse_top(&top)?;
+        let next = match direction {
+            Direction::Forward => Some(part + 1).filter(|&next| next < parts.blocks()),
+            Direction::Backward => part.checked_sub(1),
+        };
+        next.map(|next| self.turn_to(&parts, next)).transpose()
+    }
+
     fn parse<'a>(&self, content: &'a [u8]) -> Result<Index<'a>> {
-        self.table.parse(content)
+        match self.index {
+            HeldIndex::Parts(..) => self.table.parse_part(content),
+            _ => self.table.parse(content),
+        }
     }
 
     /// Damage in the current block.
@@ -235,10 +324,6 @@ impl TableCursor {
         }
         outcome
     }
-
-    fn last_block(index: &Index<'_>) -> Option<usize> {
-        index.blocks().checked_sub(1)
-    }
 }
 
 impl Cursor for TableCursor {
@@ -253,23 +338,21 @@ impl Cursor for TableCursor {
     }
 
     fn first(&mut self) -> Result<()> {
-        self.place(|_| Some(0), &BlockCursor::first, Direction::Forward)
+        self.place(Goal::First, &BlockCursor::first, Direction::Forward)
     }
 
     fn last(&mut self) -> Result<()> {
-        self.place(Self::last_block, &BlockCursor::last, Direction::Backward)
+        self.place(Goal::Last, &BlockCursor::last, Direction::Backward)
     }
 
     fn seek(&mut self, key: &[u8], seqno: SeqNo) -> Result<()> {
-        let choose = |index: &Index<'_>| Some(index.find(key)).filter(|&at| at < index.blocks());
-        self.place(choose, &|block| block.seek(key, seqno), Direction::Forward)
+        self.place(Goal::Key(key), &|block| block.seek(key, seqno), Direction::Forward)
     }
 
     fn seek_before(&mut self, key: &[u8]) -> Result<()> {
         // The first block that may hold the key may start with it. Then the sought entry is the last of the block
         // before.
-        let choose = |index: &Index<'_>| Self::last_block(index).map(|last| index.find(key).min(last));
-        self.place(choose, &|block| block.seek_before(key), Direction::Backward)
+        self.place(Goal::KeyOrLast(key), &|block| block.seek_before(key), Direction::Backward)
     }
 
     #[inline]

@@ -14,7 +14,13 @@ use bifold_format::{
     compression::{Method, zeroed},
     filter::Filter,
     names,
-    table::{FOOTER_BYTES, Footer, Place, index::Index, properties::Properties, tombstones},
+    table::{
+        FOOTER_BYTES, Footer, IndexForm, Place,
+        index::Index,
+        parts::{self, TRAILER_BYTES},
+        properties::Properties,
+        tombstones,
+    },
 };
 use bifold_io::{Dir, Reader, SCRATCH_BYTES, remover::Remover, with_scratch};
 
@@ -40,9 +46,23 @@ pub(super) struct TableFile {
 pub(super) struct Tail {
     /// Not the key hashes that may be in its place: those are read on request.
     pub(super) filter: Option<Value>,
+    /// The whole index, also where it is stored in parts.
     pub(super) index: Option<Value>,
+    /// Where it is, the index of the parts, and its place.
+    pub(super) top: Option<(Value, Place)>,
     pub(super) tombstones: Vec<RangeTombstone>,
     pub(super) properties: Properties,
+}
+
+/// An index that is stored in parts.
+pub(super) struct IndexOfParts {
+    /// The whole index.
+    pub(super) whole: Value,
+    /// The index of the parts, and its place.
+    pub(super) top: Value,
+    pub(super) place: Place,
+    /// The parts.
+    pub(super) parts: Vec<Value>,
 }
 
 impl TableFile {
@@ -131,10 +151,68 @@ impl TableFile {
         let properties = self.decode_properties(section(self.footer.properties())?)?;
         let tombstones = self.decode_tombstones(section(self.footer.tombstones())?)?;
         let filter = if properties.has_key_hashes() { None } else { section(self.footer.filter())? };
-        let index = section(self.footer.index())?;
-        let tail = Tail { filter, index, tombstones, properties };
+        let (index, top) = match self.footer.index_form {
+            IndexForm::Whole => (section(self.footer.index())?, None),
+            IndexForm::Parts => {
+                let found = self.index_of_parts(&buffer, start)?;
+                (Some(found.whole), Some((found.top, found.place)))
+            }
+        };
+        let tail = Tail { filter, index, top, tombstones, properties };
         self.check(&tail)?;
         Ok(tail)
+    }
+
+    /// The index of a table that stores it in parts, from a buffer that was read from `start` of the file on.
+    pub(super) fn index_of_parts(&self, buffer: &Arc<[u8]>, start: u64) -> Result<IndexOfParts> {
+        let section = self.footer.index();
+        let unsealed = |place: Place| {
+            let range = ((place.start - start) as usize, (place.end - start) as usize);
+            unseal(Arc::clone(buffer), range, (self.id, place.start), 0).map_err(|damage| self.error(damage))
+        };
+        let bytes = &buffer[(section.start - start) as usize..(section.end - start) as usize];
+        let place = self.top_place(bytes)?;
+        let top = unsealed(place)?;
+        let index = Index::parse(&top).map_err(|damage| self.error(damage.at(place.start)))?;
+        let mut contents = Vec::with_capacity(index.blocks());
+        for at in 0..index.blocks() {
+            contents.push(unsealed(self.part_place(&index, place, at)?)?);
+        }
+        let ends = index.place(index.blocks() - 1).map(|last| last.end);
+        if ends != Some(place.start - section.start) {
+            let (expected, found) = (format!("parts that end at {}", place.start - section.start), format!("{ends:?}"));
+            return Err(self.error(Corruption::new(place.start, "table index", expected, found)));
+        }
+        let whole = parts::whole(contents.iter().map(|part| &part[..]))
+            .map_err(|damage| self.error(damage.at(section.start)))?;
+        Ok(IndexOfParts { whole: whole.into(), top, place, parts: contents })
+    }
+
+    /// Where the index of the parts is.
+    fn top_place(&self, section: &[u8]) -> Result<Place> {
+        let place = self.footer.index();
+        let end = place.end.saturating_sub(TRAILER_BYTES as u64);
+        let bytes = section.last_chunk::<TRAILER_BYTES>().map(|bytes| u64::from(u32::from_le_bytes(*bytes)));
+        let top = bytes.and_then(|bytes| Some(Place { start: end.checked_sub(bytes)?, end }));
+        top.filter(|top| top.start >= place.start && top.len() >= SEAL_BYTES as u64).ok_or_else(|| {
+            let (expected, found) = ("the length of the index of its parts".to_owned(), format!("{bytes:?}"));
+            self.error(Corruption::new(end, "table index", expected, found))
+        })
+    }
+
+    /// The place of a part in the file, checked to be before that of the top.
+    pub(super) fn part_place(&self, top: &Index<'_>, top_place: Place, part: usize) -> Result<Place> {
+        let start = self.footer.index().start;
+        let place = top.place(part).map(|place| (start.checked_add(place.start), start.checked_add(place.end)));
+        match place {
+            Some((Some(start), Some(end))) if end <= top_place.start && end - start >= SEAL_BYTES as u64 => {
+                Ok(Place { start, end })
+            }
+            other => {
+                let expected = format!("a place of part {part} before {}", top_place.start);
+                Err(self.error(Corruption::new(top_place.start, "table index", expected, format!("{other:?}"))))
+            }
+        }
     }
 
     pub(super) fn decode_properties(&self, section: Option<Value>) -> Result<Properties> {

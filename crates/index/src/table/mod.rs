@@ -5,10 +5,11 @@
 //! | [`writer`] | writes a table |
 //! | `file` | reads and verifies its blocks |
 //! | [`cursor`] | iterates over a table |
+//! | `in_parts` | finds an entry by one part of a long index |
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | shared by tables: the cache and the budget for indexes and filters |
 //!
-//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, side by side),
+//! A point read asks the filter (one cache line), finds the block in the index (heads of its fences, adjacent ones),
 //! takes the block from the cache or reads it, and finds the key in it.
 //!
 //! A table that is no longer needed is marked obsolete, and its file is removed when the last reference is dropped.
@@ -20,6 +21,7 @@ pub mod verify;
 pub mod writer;
 
 mod file;
+mod in_parts;
 mod read_ahead;
 
 use std::{
@@ -42,7 +44,7 @@ use bifold_format::{
 };
 pub use context::TableContext;
 pub use cursor::{ReadMode, TableCursor};
-use file::{TableFile, Tail};
+use file::TableFile;
 pub use writer::{TableOptions, TableWriter};
 
 use crate::{cursor::Cursor, range_tombstones::RangeTombstones};
@@ -67,14 +69,18 @@ pub struct Table {
     /// The place of its filter; empty if it has none.
     filter: Place,
     /// Filter and index, if the budget had room for them.
-    held: Option<FilterAndIndex>,
+    held: Option<HeldSections>,
+    /// Filter and top of an index in parts, if the budget had room only for those.
+    held_top: Option<HeldSections>,
+    /// The place of that top; empty if the index is in one piece.
+    top: Place,
     tombstones: Vec<RangeTombstone>,
     covering: RangeTombstones,
     obsolete: AtomicBool,
 }
 
 #[derive(Debug)]
-struct FilterAndIndex {
+struct HeldSections {
     filter: Option<Value>,
     index: Option<Value>,
     /// Of the index, if there is one.
@@ -138,10 +144,16 @@ impl Table {
             return Err(file.error(Corruption::new(0, "table", expected, found)));
         }
         let covering = RangeTombstones::new(&tail.tombstones);
-        let held = FilterAndIndex::take(&tail, context);
+        let held = HeldSections::take([tail.filter.as_ref(), tail.index.as_ref()], context);
+        let (top, top_place) = tail.top.as_ref().map_or((None, Place::default()), |(top, place)| (Some(top), *place));
+        let held_top = match top {
+            Some(top) if held.is_none() => HeldSections::take([tail.filter.as_ref(), Some(top)], context),
+            _ => None,
+        };
         let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };
         let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
-        Ok(Arc::new(Self { meta, file, context, filter, held, tombstones: tail.tombstones, covering, obsolete }))
+        let (tombstones, top) = (tail.tombstones, top_place);
+        Ok(Arc::new(Self { meta, file, context, filter, held, held_top, top, tombstones, covering, obsolete }))
     }
 
     /// The metadata in the file of table `id`: for salvage without a manifest.
@@ -166,6 +178,9 @@ impl Table {
     /// # Errors
     /// I/O errors and corruption.
     pub fn find(&self, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<Option<FoundEntry>> {
+        if self.is_read_in_parts() {
+            return self.find_in_parts(key, snapshot, source);
+        }
         let Some(index) = self.index()? else { return Ok(None) };
         let index = self.parse(&index)?;
         for at in index.find(key)..index.blocks() {
@@ -219,7 +234,10 @@ impl Table {
     pub fn may_contain(&self, key_hash: u64) -> Result<bool> {
         let filter = match &self.held {
             Some(held) => held.filter.as_ref().map(Section::Held),
-            None => self.load(self.filter)?,
+            None => match &self.held_top {
+                Some(held) => held.filter.as_ref().map(Section::Held),
+                None => self.load(self.filter)?,
+            },
         };
         let Some(filter) = filter else { return Ok(true) };
         let filter = Filter::parse(&filter).map_err(|damage| self.damage(damage, self.filter))?;
@@ -230,7 +248,8 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn may_contain_as_held(&self, key_hash: u64) -> bool {
-        let filter = self.held.as_ref().and_then(|held| held.filter.as_ref());
+        let held = self.held.as_ref().or(self.held_top.as_ref());
+        let filter = held.and_then(|held| held.filter.as_ref());
         self.has_entries()
             && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
     }
@@ -393,7 +412,7 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        if let Some(held) = &self.held {
+        for held in [&self.held, &self.held_top].into_iter().flatten() {
             self.context.give_back(held.bytes);
         }
         if self.obsolete.load(Ordering::Acquire) {
@@ -402,13 +421,12 @@ impl Drop for Table {
     }
 }
 
-impl FilterAndIndex {
-    /// Keeps filter and index of a table in memory if the budget has room for them.
-    fn take(tail: &Tail, context: &TableContext) -> Option<Self> {
-        let sections = [&tail.filter, &tail.index];
+impl HeldSections {
+    /// Keeps these, filter and index of a table, in memory if the budget has room for them.
+    fn take(sections: [Option<&Value>; 2], context: &TableContext) -> Option<Self> {
         let bytes = sections.into_iter().flatten().map(|section| (section.len() + 2 * LINE_BYTES) as u64).sum();
         context.take(bytes).then(|| {
-            let [filter, index] = sections.map(|section| section.as_ref().map(|section| aligned(section)));
+            let [filter, index] = sections.map(|section| section.map(|section| aligned(section)));
             // It was parsed when the table was opened.
             let layout = index.as_deref().and_then(|index| IndexLayout::of(index).ok());
             Self { filter, index, layout, bytes }

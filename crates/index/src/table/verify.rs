@@ -9,7 +9,7 @@ use bifold_contract::{Corruption, Entry, Error, IoSource, Kind, RangeTombstone, 
 use bifold_format::{
     block::{BlockCursor, check_restarts},
     filter::{self, Filter, key_hash},
-    table::{Place, index::Index},
+    table::{IndexForm, Place, index::Index, parts},
 };
 use bifold_io::Dir;
 
@@ -56,7 +56,10 @@ impl Check {
             },
             None => Ok(None),
         });
-        let index = self.section(footer.index(), |_, content| Ok(content));
+        let index = match footer.index_form {
+            IndexForm::Whole => self.section(footer.index(), |_, content| Ok(content)),
+            IndexForm::Parts => self.whole_index(),
+        };
         match index {
             Some(Some(index)) => self.blocks(&index, filter.flatten().as_ref()),
             Some(None) if footer.data_bytes > 0 => self.damage(footer.index(), "table index", "an index", "none"),
@@ -75,6 +78,31 @@ impl Check {
         let content = self.file.section(place, IoSource::Maintenance);
         let decoded = content.and_then(|content| decode(&self.file, content));
         decoded.map_err(|error| self.fail(error)).ok()
+    }
+
+    /// Reads the parts of an index, and checks that each is found and searched as a whole one is.
+    fn whole_index(&mut self) -> Option<Option<Value>> {
+        let place = self.file.footer.index();
+        let read = self.file.read(place, IoSource::Maintenance);
+        let found = match read.and_then(|bytes| self.file.index_of_parts(&bytes, place.start)) {
+            Ok(found) => found,
+            Err(error) => {
+                self.fail(error);
+                return None;
+            }
+        };
+        let is_sound = || {
+            let top = Index::parse(&found.top).ok()?;
+            let part = |(at, content): (usize, &Value)| {
+                let part = parts::parse(content).ok()?;
+                Some(part.heads_match() && part.fence(part.blocks() - 1)? == top.fence(at)?)
+            };
+            Some(top.heads_match() && found.parts.iter().enumerate().all(|part_at| part(part_at) == Some(true)))
+        };
+        if is_sound() != Some(true) {
+            self.damage(place, "table index", "heads and fences of parts that match", "others");
+        }
+        Some(Some(found.whole))
     }
 
     fn blocks(&mut self, content: &[u8], filter: Option<&Value>) {

@@ -11,8 +11,9 @@ use bifold_format::{
     filter::{FilterBuilder, key_hash},
     names,
     table::{
-        Footer,
+        Footer, IndexForm,
         index::{IndexBuilder, separator},
+        parts,
         properties::Properties,
         tombstones,
     },
@@ -224,12 +225,17 @@ impl TableWriter {
         });
         let tombstones = !self.tombstones.is_empty();
         let tombstones_bytes = self.section(tombstones, |table, out| tombstones::encode(&table.tombstones, out));
-        let index_bytes = self.section(self.index.blocks() > 0, |table, out| table.index.finish(out));
+        let (index_form, index_bytes) = if parts::are_due(&self.index) {
+            (IndexForm::Parts, self.index_in_parts())
+        } else {
+            (IndexForm::Whole, self.section(self.index.blocks() > 0, |table, out| table.index.finish(out)))
+        };
         let mut meta = self.meta();
         let properties = self.properties(meta.clone());
         let properties_bytes = self.section(true, |_, out| properties.encode(out));
+        let file = self.id;
         let footer =
-            Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, file: self.id };
+            Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, file, index_form };
         self.out.extend_from_slice(&footer.encode());
         self.append()?;
         self.writer.start_writeback();
@@ -289,6 +295,28 @@ impl TableWriter {
         let start = out.len();
         encode(self, &mut out);
         seal(&mut out, start, &mut Compressor::new(Compression::None), self.id, offset + start as u64);
+        let bytes = (out.len() - start) as u64;
+        self.out = out;
+        bytes
+    }
+
+    /// Appends the index in parts to the buffer. Returns its length.
+    fn index_in_parts(&mut self) -> u64 {
+        let (mut out, offset) = (std::mem::take(&mut self.out), self.writer.len());
+        let start = out.len();
+        let mut append = |content: &[u8]| {
+            let at = out.len();
+            out.extend_from_slice(content);
+            seal(&mut out, at, &mut Compressor::new(Compression::None), self.id, offset + at as u64);
+            (out.len() - start) as u64
+        };
+        let mut parts_end = 0;
+        let top = parts::split(&self.index, |part| {
+            parts_end = append(part);
+            parts_end
+        });
+        let top_bytes = (append(&top) - parts_end) as u32;
+        out.extend_from_slice(&top_bytes.to_le_bytes());
         let bytes = (out.len() - start) as u64;
         self.out = out;
         bytes

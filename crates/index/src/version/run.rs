@@ -175,7 +175,7 @@ impl RunCursor {
         self.at.as_mut().map(|(_, cursor)| cursor)
     }
 
-    /// Turns to table `at` and takes up a position by `enter`; goes on from table to table as long as that leads
+    /// Turns to table `at` and takes up a position by `enter`; continues from table to table as long as that leads
     /// nowhere.
     fn place(
         &mut self,

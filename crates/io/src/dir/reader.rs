@@ -16,7 +16,7 @@ use crate::{
     open_files::{Entry, Handle},
 };
 
-/// A file for reading. Cheap to clone; clones share the open file. While nobody reads it, it may be closed to keep
+/// A file for reading. Cheap to clone; clones share the open file. While nothing reads it, it may be closed to keep
 /// within the directory's limit of open files; it is then opened again by its name.
 #[derive(Clone, Debug)]
 pub struct Reader {

@@ -1,7 +1,7 @@
 //! Bounds the bytes of files that a process has mapped and read.
 //!
 //! Mapped pages are the system's, but monitors count them as the process's. So files that are read through their
-//! mapping count with their length, and once they are more than allowed, those not read lately give their pages back:
+//! mapping count with their length, and once they are more than allowed, those not read recently give their pages back:
 //! the process no longer has them, while the page cache keeps them.
 //!
 //! ```text
@@ -66,7 +66,7 @@ impl MappedBudget {
         true
     }
 
-    /// A file that counts has become longer. It goes on counting; others give back if need be.
+    /// A file that counts has become longer. It continues to count; others give back if need be.
     pub fn grow(&self, bytes: u64) {
         if self.bytes.fetch_add(bytes, Relaxed) + bytes > self.max {
             self.turn(&mut self.clock.lock().unwrap_or_else(PoisonError::into_inner), 0);

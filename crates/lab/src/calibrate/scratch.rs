@@ -197,7 +197,7 @@ fn drop_pages(file: &File, order: UnitOrder) -> io::Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 fn drop_pages(_file: &File, _order: UnitOrder) -> io::Result<()> {
-    Err(io::Error::new(io::ErrorKind::Unsupported, "how to drop pages from the page cache is known for Linux only"))
+    Err(io::Error::new(io::ErrorKind::Unsupported, "pages can be dropped from the page cache only on Linux"))
 }
 
 /// Whether the file system has no device (tmpfs, ramfs).

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Arm;
-use crate::record::Run;
+use crate::{record::Run, spec::step_in_keys};
 
 /// Operations per second.
 pub const RATE: &str = "/ops_per_sec";
@@ -166,7 +166,8 @@ impl<'a> Data<'a> {
 /// A figure of a run's step; the sum, if the metric has several figures by source.
 #[must_use]
 pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
-    let record = run.steps.iter().find(|record| record["step"] == step)?;
+    let is_of_step = |record: &&Value| record["step"] == step || record["step"] == step_in_keys(step);
+    let record = run.steps.iter().find(is_of_step)?;
     match record.pointer(metric)? {
         Value::Object(by_source) => Some(by_source.values().filter_map(Value::as_f64).sum()),
         figure => figure.as_f64(),

@@ -188,7 +188,7 @@ impl Setting {
         let shown = self.shown();
         let mut views = vec![
             View::bars("Throughput", RATE, KOPS, &shown),
-            View::bars("999 of 1000 operations take no longer", P999_US, US, &shown),
+            View::bars("99.9th percentile", P999_US, US, &shown),
             View::bars("Processor time of an operation", CPU_US, US, &shown),
         ];
         if self == Self::Confined {

@@ -86,7 +86,7 @@ impl Comparison {
         if !of_many.is_empty() {
             views.extend([
                 View::bars("Throughput", RATE, KOPS, &of_many),
-                View::bars("99 of 100 operations take no longer", P99_US, US, &of_many),
+                View::bars("99th percentile", P99_US, US, &of_many),
                 View::bars("Processor time of an operation", CPU_US, US, &of_many),
             ]);
         }

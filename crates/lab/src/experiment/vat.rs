@@ -23,8 +23,8 @@ pub(super) const ALL: &[Maker] = &[f2, trees::f3, f4, f5, f6];
 /// N of the paper's examples.
 const N: f64 = 1000.0;
 
-const NOTE: &str = "Computed: our text of the paper has lost its formulas and pictures, so the equations are derived \
-    from its prose, and the charts follow its sentences about them.";
+const NOTE: &str = "Computed. The formulas and pictures are missing from our copy of the paper, so the equations are \
+    derived from its prose, and the charts follow its sentences about them.";
 
 /// A figure of the equations, or the reason why there is none.
 type Computed = Result<f64, OutOfRange>;
@@ -79,7 +79,7 @@ fn at_levels(alpha: f64, levels: u32) -> Computed {
     Ok(leveling(alpha)?.amplification(Tree::of_size(SizeRatio::new(N)?, Levels::new(levels)?)))
 }
 
-/// Tiering with a growth factor.
+/// Tiering with a size ratio.
 fn tiering(growth: f64) -> Computed {
     Ok(Design::new(Compaction::Tiering).amplification(Tree::with_growth(SizeRatio::new(N)?, Growth::new(growth)?)?))
 }
@@ -142,7 +142,7 @@ fn f4(_: Scale, _: u64) -> Experiment {
             || gain_of_log(0.0, 0.25),
         ),
         computed(
-            "leveling at its best over tiering with growth factor 10",
+            "leveling at its best over tiering with size ratio 10",
             "tiering decreases amplification by 5x",
             Rule::Between(4.5, 5.5),
             || Ok(best(1.0)?.amplification / tiering(10.0)?),
@@ -163,19 +163,19 @@ fn f4(_: Scale, _: u64) -> Experiment {
 fn f5(_: Scale, _: u64) -> Experiment {
     let checks = vec![
         computed(
-            "amplification of tiering over its growth factor",
+            "amplification of tiering over its size ratio",
             "a larger growth factor: less amplification",
             Rule::Falls,
             || Ok(falls(&curve([2.0, 4.0, 10.0, 31.0, 100.0], tiering)?).unwrap_or(f64::NAN)),
         ),
         computed(
-            "amplification at growth factor 10",
+            "amplification at size ratio 10",
             "5 bytes a byte, 5x less than leveling",
             Rule::Between(4.5, 5.5),
             || tiering(10.0),
         ),
         computed(
-            "the saving of growth factor 20 over 10, by that of 10 over 5",
+            "the saving of size ratio 20 over 10, relative to that of 10 over 5",
             "10 is the point of diminishing returns",
             Rule::AtMost(1.0),
             || Ok((tiering(10.0)? - tiering(20.0)?) / (tiering(5.0)? - tiering(10.0)?)),
@@ -187,7 +187,7 @@ fn f5(_: Scale, _: u64) -> Experiment {
             || gain_of_log(0.25, 0.01),
         ),
     ];
-    experiment("vat-f5", 5, "§6, figure 5", "Tiering by its growth factor", checks)
+    experiment("vat-f5", 5, "§6, figure 5", "Tiering by its size ratio", checks)
 }
 
 /// From fewer levels than anybody has to more.
@@ -208,11 +208,11 @@ fn f6(_: Scale, _: u64) -> Experiment {
         computed("level amplification over levels", compete, Rule::Rises, move || {
             Ok(rises(&curve(LEVELS, part(|parts| parts.level))?).unwrap_or(f64::NAN))
         }),
-        computed("growth factor 10 over 4", "worse by about 1.33x", Rule::Between(1.3, 1.36), || {
+        computed("size ratio 10 over 4", "worse by about 1.33x", Rule::Between(1.3, 1.36), || {
             let at = |growth| Tree::with_growth(SizeRatio::new(N)?, Growth::new(growth)?);
             Ok(leveling(1.0)?.amplification(at(10.0)?) / leveling(1.0)?.amplification(at(4.0)?))
         }),
-        computed("best growth factor", "4 is close to optimal; a tenth off", Rule::Between(3.6, 4.4), || {
+        computed("best size ratio", "4 is close to optimal; a tenth off", Rule::Between(3.6, 4.4), || {
             Ok(best(1.0)?.growth)
         }),
         computed(
@@ -225,5 +225,5 @@ fn f6(_: Scale, _: u64) -> Experiment {
             },
         ),
     ];
-    experiment("vat-f6", 6, "§6 and §7, figure 6", "What the traffic of leveling is made of", checks)
+    experiment("vat-f6", 6, "§6 and §7, figure 6", "The components of leveling's traffic", checks)
 }

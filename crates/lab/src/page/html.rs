@@ -153,7 +153,7 @@ fn overview(findings: &[Finding<'_>]) -> Markup {
         [element("thead", &[], [element("tr", &[], head)]), element("tbody", &[], findings.iter().map(row))],
     );
     let note = "Worst and best: of an experiment's rules the one that is missed most, or met most narrowly, and the \
-                one that is met most clearly, each as our figure over what the rule asks. 1 and more holds.";
+                one that is met most clearly, each as our figure over what the rule requires. It holds from 1 on.";
     element(
         "section",
         &[("id", "page-experiments")],

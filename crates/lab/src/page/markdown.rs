@@ -70,7 +70,7 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
             margin(margins.last().map(|margin| margin.0)),
         )?;
     }
-    writeln!(out, "\nWorst and best: our figure over what the rule asks; 1 and more holds.\n")
+    writeln!(out, "\nWorst and best: our figure over what the rule requires. The rule holds from 1 on.\n")
 }
 
 fn section(out: &mut String, finding: &Finding<'_>, page: &Page<'_>, pictures: &str) -> std::fmt::Result {

@@ -44,7 +44,7 @@ pub fn all(finding: &Finding<'_>) -> Option<Markup> {
         let made = match runs.len() {
             0 => "not yet".to_owned(),
             1 => format!("once, {}", duration(seconds)),
-            times => format!("{times} times, {} altogether", duration(seconds)),
+            times => format!("{times} times, {} in total", duration(seconds)),
         };
         facts.push(("run".to_owned(), made));
         parts.push(described(&facts));
@@ -62,7 +62,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
     let settings = runs.first().map(|run| run.settings.as_slice()).unwrap_or_default();
     facts.extend(settings.iter().map(|(name, value)| fact("setting", format!("{name}={value}"))));
     let data = match input {
-        Some(input) => format!("{} entries of {}, {} altogether", input.entries, input.path, bytes(input.bytes)),
+        Some(input) => format!("{} entries of {}, {} in total", input.entries, input.path, bytes(input.bytes)),
         None => format!("{} keys of {}, values {}", plan.keys, bytes(plan.key_bytes as u64), plan.sizes),
     };
     facts.push(fact("data", data));
@@ -75,7 +75,7 @@ fn facts(spec: &Spec, runs: &[&Run]) -> Vec<Fact> {
         Act::Run(workload) if workload.name() == step.name => step.name.clone(),
         Act::Run(workload) => format!("{} ({})", step.name, workload.name()),
         Act::Recover => format!("{} (killed and opened again)", step.name),
-        Act::Device => format!("{} (random reads of 4 KiB past the page cache)", step.name),
+        Act::Device => format!("{} (random reads of 4 KiB, bypassing the page cache)", step.name),
     };
     facts.push(fact("steps", steps.iter().map(step).collect::<Vec<_>>().join(", ")));
     let cache = match page_cache {

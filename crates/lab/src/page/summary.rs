@@ -112,7 +112,7 @@ fn warnings(page: &Page<'_>, findings: &[Finding<'_>], machines: &[&Machine]) ->
     if page.scale == Scale::Tiny {
         let size = bytes(page.scale.data_bytes());
         warnings.push(format!(
-            "The scale is `tiny`: {size} of data. This proves that the experiments work; their figures mean nothing."
+            "The scale is `tiny`: {size} of data. This shows that the experiments work; their figures mean nothing."
         ));
     }
     if machines.len() > 1 {
@@ -171,7 +171,7 @@ fn facts(
         Some((least, most)) if least == most => format!(" in {}", count(most, "round")),
         Some((least, most)) => format!(" in {least} to {most} rounds"),
     };
-    facts.push(("runs", format!("{}{rounds}, {} altogether", count(runs.len(), "run"), duration(seconds))));
+    facts.push(("runs", format!("{}{rounds}, {} in total", count(runs.len(), "run"), duration(seconds))));
     if !page.command.is_empty() {
         facts.push(("command", page.command.clone()));
     }

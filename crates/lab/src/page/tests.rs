@@ -142,7 +142,7 @@ fn without_runs_everything_is_open() {
     let page = Page { scale: Scale::Tiny, ..page(&experiments, &[]) };
     let html = page.html();
     parsed(&html);
-    assert!(html.contains("proves that the experiments work"));
+    assert!(html.contains("shows that the experiments work"));
     assert!(html.contains("0 runs"), "{html}");
     parsed(&Page { experiments: &[], ..page }.html());
 }

@@ -107,7 +107,7 @@ impl Peer {
                 "RocksDB with the options its authors recommend: blocks of 16 KiB, indexes and filters in the cache"
             }
             Self::RocksDbDirect => {
-                "RocksDB as recommended, reading and writing tables past the page cache, with eight times the cache"
+                "RocksDB as recommended, reading and writing tables without the page cache, with eight times the cache"
             }
             Self::BlobDb => {
                 "RocksDB with values in blob files of 64 MiB, separated from the same size on as in Bifold; GC with \

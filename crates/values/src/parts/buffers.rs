@@ -4,10 +4,9 @@
 //! free ─▶ an eighth of it, from `least` to `wanted` ─▶ Held ─▶ grows with what must fit ─▶ given back when dropped
 //! ```
 //!
-//! A merge opens as many files as overlap at a key, and nobody knows beforehand how many. So each buffer gets an
-//! eighth of what is left: full ones as long as there is plenty, then smaller ones, and the least when next to
-//! nothing is left. That much is taken even beyond the bound: a merge that waited for memory of another one might
-//! wait forever.
+//! A merge opens as many files as overlap at a key, and it is not known beforehand how many. So each buffer gets an
+//! eighth of what is left: full ones as long as there is plenty, then smaller ones, and the least when next to nothing
+//! is left. That much is taken even beyond the bound: a merge that waited for memory of another one might wait forever.
 
 use std::sync::{
     Arc,

@@ -15,7 +15,7 @@ pub struct DeadCounts {
 }
 
 impl DeadCounts {
-    /// Counts a record that nobody needs any more.
+    /// Counts a record that is no longer needed.
     pub fn add(&mut self, pointer: Pointer) {
         self.add_bytes(pointer.file, pointer.len.into());
     }

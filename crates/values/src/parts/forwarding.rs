@@ -1,9 +1,9 @@
 //! Where values have moved, for readers and rewrites that still have their old pointers.
 //!
 //! ```text
-//! index: pointer into file 7 ─▶ 7 is gone ─▶ forwards of 7: row of that offset ─▶ file 12 ─▶ its record
+//! index: pointer into file 7 ─▶ 7 is deleted ─▶ forwards of 7: row of that offset ─▶ file 12 ─▶ its record
 //!        merge finds the pointer ─────────────▶ writes the new one in its place, and counts the row as used up
-//!        all rows of a unit are used up ──────▶ its forwarding file goes with the edit that says so
+//!        all rows of a unit are used up ──────▶ the edit that uses the last one deletes its forwarding file
 //! ```
 //!
 //! A **unit** is what one GC run has moved: one forwarding file, with a table of rows for each source. Rows are ten

@@ -1,4 +1,4 @@
-//! How much of a sequence of value files is dead, by asking the index about a sample of their records.
+//! How much of a sequence of value files is dead, from a sample of their records that is looked up in the index.
 //!
 //! ```text
 //! log   oldest ─▶ ┃      ·       ·   ┃  ·      ·    ┃ ·     ·      · ┃ ◀─ newest that is sealed
@@ -6,11 +6,10 @@
 //! ```
 //!
 //! * **Points** are the multiples of the golden ratio, modulo the log's length: any number of consecutive ones is
-//!   spread evenly over the log, and no two looks ask about the same ones.
+//!   spread evenly over the log, and no two looks sample the same ones.
 //! * **Error.** A share `p` estimated from `n` records has a standard deviation of √(p(1 - p) / n): with 512 at most
 //!   2.2 % of the log. Records are weighted by their length.
-//! * **Cost.** A look asks at most `POINTS_MAX` questions, and reads at most a 64th of the log (or 4 MiB, and a
-//!   record).
+//! * **Cost.** A look makes at most `POINTS_MAX` lookups, and reads at most a 64th of the log (or 4 MiB, and a record).
 //! * **Between looks** what GC frees is subtracted, and what is written is taken to replace values at the same rate as
 //!   before. [`GarbageEstimate::dead_at_most`] takes all of it to replace something.
 
@@ -98,7 +97,7 @@ impl GarbageEstimate {
         self.last.hold().dead.saturating_add(changed)
     }
 
-    /// Bytes that were written, deleted or collected since the last look.
+    /// Bytes that were written, deleted or garbage-collected since the last look.
     #[must_use]
     pub fn changed(&self) -> u64 {
         let last = self.last.hold();
@@ -260,7 +259,7 @@ mod tests {
         (fs, files)
     }
 
-    /// Appends a record whose key says where it stands and whether it is dead.
+    /// Appends a record whose key says where it is and whether it is dead.
     fn append(files: &ValueFiles, file: &Arc<ValueFile>, bytes: usize, is_dead: bool) -> u64 {
         let mut record = Vec::new();
         let mut key = vec![if is_dead { b'd' } else { b'l' }];

@@ -7,22 +7,22 @@
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`ordered_values`] | values that flushes and merges sort partially (DiffKV §3; UniKV §III-C) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
-//! | [`forwarding`] | where values have moved that the index has at their old place |
-//! | [`sketch`] | how often keys were written lately |
+//! | [`forwarding`] | where values have moved whose old addresses are still in the index |
+//! | [`sketch`] | how often keys were written recently |
 //! | [`handles`] | the current place of values whose pointers are out of date (NovKV §III-D) |
-//! | [`relocation`] | GC of files by asking the index (HashKV §2.2; DiffKV §4.2) |
+//! | [`relocation`] | GC of files with index lookups (HashKV §2.2; DiffKV §4.2) |
 //! | [`dead_counts`] | what flush and compaction drop, by file |
 //! | [`scan`] | walking a value file from front to back |
 //! | [`salvage`] | the whole records in a value file whose index is lost |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`budget`] | memory with a cap that keyspaces share |
 //! | [`garbage_estimate`] | how much of a sequence of files is dead, by a sample |
-//! | [`stale_estimate`] | bytes believed overwritten before a rewrite has proved it |
+//! | [`stale_estimate`] | the estimated bytes of overwritten values that no rewrite has found yet |
 //! | [`covered_ranges`] | which records range deletes cover |
 //! | [`victim`] | which unit GC picks (HashKV §3.3) |
 //! | [`hash_map`] | hash maps that are the same in every run |
 //! | [`key_table`] | the keys of a GC run and what is known of each |
-//! | [`unsynced`] | which keyspaces the next sync must ask |
+//! | [`unsynced`] | which keyspaces the next sync must cover |
 //! | [`sync`] | locks without poisoning |
 
 pub mod budget;

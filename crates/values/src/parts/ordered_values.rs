@@ -5,15 +5,15 @@
 //! rewrite of a key's table ─▶ value not small ─▶ a file with an extent: a level, a group, a range of keys
 //!                          └▶ value in such a file ─┬─ moves with its key: level, overlap or garbage ([`merge`])
 //!                                                   └─ stays
-//! past the space target    ─▶ the fullest of garbage first ([`queue`]): a rewrite of its keys moves its values
+//! past the space target    ─▶ the file with most garbage first ([`queue`]): a rewrite of its keys moves its values
 //! ```
 //!
 //! **What is exact.** One entry of the index leads to each record of such a file, until a rewrite drops the entry or
 //! moves the value. The edit that installs the rewrite counts the record as dead. So a file is empty when its counter
 //! says so, after any crash.
 //!
-//! **Readers** of an older state may find that a file was deleted. Then they look the version up again: whoever keeps
-//! a version alive keeps it in the present state too, at another place.
+//! **Readers** of an older state may find that a file was deleted. Then they look the version up again: whatever keeps
+//! a version alive keeps it in the current state too, at another place.
 
 pub mod merge;
 pub mod order;

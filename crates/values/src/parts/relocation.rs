@@ -1,4 +1,4 @@
-//! GC that asks the index which values of a file it still points at (HashKV §2.2; DiffKV §4.2, "GC for vLogs").
+//! GC that looks up in the index which values of a file it still points at (HashKV §2.2; DiffKV §4.2, "GC for vLogs").
 //!
 //! ```text
 //! sources ─▶ each value: does the index lead here? ─▶ copied ─▶ moves, each checked once more under the commit lock

@@ -2,17 +2,18 @@
 //! `docs/formats/value.md`.
 //!
 //! ```text
-//!  at a whole record ──▶ report it, go on behind it
+//!  at a whole record ──▶ report it, continue behind it
 //!  at a sound header with a damaged payload, and right behind that another header, or the end ──▶ one damaged record
 //!  else ──▶ try every following offset for one of the two; what was skipped is one damaged stretch
 //! ```
 //!
 //! * A record proves itself: its checks are seeded with the file's number and its own offset, so bytes that look like
-//!   one but stand elsewhere do not check. A chance match takes 88 bits.
+//!   one but were copied from elsewhere fail the checks. A chance match takes 88 bits.
 //! * A header alone, 48 bits, is not believed: a false one in a terabyte of garbage could hide gigabytes behind the
 //!   length it claims. With another header where it says the next one starts, or the end of the file, it is. Its
-//!   payload is then not searched: whatever stands in a value is no record.
-//! * Nothing is an error. What the disk does not give counts as damage, and all around it is read, 4 KiB at a time.
+//!   payload is then not searched: bytes inside a value are not records.
+//! * Nothing is an error. Blocks that the disk cannot read count as damage, and everything around them is read, 4 KiB
+//!   at a time.
 //! * Memory: the largest record and a chunk.
 
 mod window;
@@ -59,7 +60,7 @@ pub struct Damage {
     pub problem: String,
 }
 
-/// What stands at some place of a file.
+/// What is at some place of a file.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// A whole record, and how long it is.
@@ -89,7 +90,7 @@ impl Source {
                 };
                 let file = guess(&reader, &first, named, stored)?;
                 let bytes = (frame::FILE_HEADER_BYTES as u64).min(reader.len());
-                let problem = format!("the file's header does not check; read as value file {file}");
+                let problem = format!("the file's header fails its check; read as value file {file}");
                 (file, Some(Damage { offset: 0, bytes, problem }))
             }
         };
@@ -151,7 +152,7 @@ fn guess(reader: &Reader, first: &[u8], named: Option<FileId>, stored: FileId) -
     };
     let described = candidates().find(|&file| value::describe_as(first, file).is_ok());
     described.or_else(|| candidates().find(has_record)).or(named).ok_or_else(|| {
-        let expected = "a value file: a header that checks, or the name it had in its database, such as 000014.val";
+        let expected = "a value file: a sound header, or the name it had in its database, such as 000014.val";
         bifold_contract::Corruption::new(0, "value file", expected, "neither").of(reader.path())
     })
 }
@@ -201,11 +202,11 @@ impl Salvage {
         }
     }
 
-    /// What stands at `offset`.
+    /// What is at `offset`.
     fn look(&mut self, offset: u64) -> Look {
         let (file, end) = (self.file, self.window.end());
         let Some(span) = frame::header_span(self.window.at(offset, HEADER_BYTES as u64), file, offset) else {
-            return Look::Unknown("no record's header checks here".to_owned());
+            return Look::Unknown("no sound record header here".to_owned());
         };
         if span > SPAN_MAX || span > end - offset {
             return Look::Unknown(format!("the file ends inside a record of {span} bytes"));
@@ -276,7 +277,7 @@ impl Salvage {
 /// Checks what no checksum does: that a whole frame is a record, with a key that a database takes and a body that can
 /// be read.
 fn check(frame: frame::Frame<'_>) -> std::result::Result<(), String> {
-    let record = value::decode(frame).map_err(|damage| format!("a whole frame, but no record: {damage}"))?;
+    let record = value::decode(frame).map_err(|damage| format!("a whole frame, but not a record: {damage}"))?;
     match record.kind {
         ValueKind::Value | ValueKind::Delete | ValueKind::Stub | ValueKind::Tag => {
             if record.key.is_empty() || record.key.len() > MAX_KEY_LEN {

@@ -83,7 +83,7 @@ impl Scan {
         }
     }
 
-    /// Skips damage to the next whole record. Returns where that stands, if there is one.
+    /// Skips damage to the next whole record. Returns where that is, if there is one.
     ///
     /// # Errors
     /// I/O errors.
@@ -115,7 +115,7 @@ impl Scan {
 /// The error where a whole record should stand.
 #[must_use]
 pub fn no_record(offset: u64) -> Corruption {
-    Corruption::new(offset, "value record", "a whole record", "one that does not check")
+    Corruption::new(offset, "value record", "a whole record", "one that fails its checks")
 }
 
 impl std::fmt::Debug for Scan {

@@ -6,20 +6,20 @@
 //! a group covers a region: all hashes whose low `bits` bits are `prefix`
 //! ```
 //!
-//! **Growth** (ours; extendible hashing). A group that has grown past its size splits into two of one more bit.
-//! Nothing is copied: the old file stays with both, and each continues in a file of its own. GC collects both, and
-//! leaves each with a file of its own. So groups that share a file form a **family**, the unit of GC.
+//! **Growth** (ours; extendible hashing). A group that has grown past its size splits into two of one more bit. Nothing
+//! is copied: both share the old file, and each continues in its own new file. GC takes both, and leaves each with its
+//! own file. So groups that share a file form a **family**, the unit of GC.
 //!
-//! **How live bytes are known without asking the index.** Each group remembers its keys in a Bloom filter. A put of a
-//! known key replaces a value about as long. If the key is new in the hot segment and known in the cold one, the
-//! value there is dead. A key that is unknown has nothing here that a note would end. GC counts exactly and starts
-//! the filter anew; until the first GC after a start every write counts as a replacement, which errs on the side of
-//! collecting.
+//! **How live bytes are known without index lookups.** Each group remembers its keys in a Bloom filter. A put of a
+//! known key replaces a value about as long. If the key is new in the hot segment and known in the cold one, the value
+//! there is dead. An unknown key has no record here that a note would make dead. GC counts exactly and starts the
+//! filter anew; until the first GC after a start every write counts as a replacement, which errs on the side of more
+//! GC.
 //!
-//! **What filters may take** is a [`Budget`] that all keyspaces of a database share. The fuller it is, the fewer bits
-//! a new filter gets for each key, so there is always some left for the next one: a database with twice the keys that
-//! the budget has 12 bits for settles at about 5. Keys that they wrongly take for known err on the side of
-//! collecting. A group for which there are not even 2 bits has no filter until its next GC, as after a start.
+//! **What filters may take** is a [`Budget`] that all keyspaces of a database share. The fuller it is, the fewer bits a
+//! new filter gets for each key, so there is always some left for the next one: a database with twice the keys that the
+//! budget has 12 bits for settles at about 5. Keys that they wrongly take for known err on the side of more GC. A group
+//! for which there are not even 2 bits has no filter until its next GC, as after a start.
 
 mod seen;
 mod segment;

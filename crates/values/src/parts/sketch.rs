@@ -1,4 +1,4 @@
-//! How often keys were written lately: a count-min sketch with four-bit counters and ageing.
+//! How often keys were written recently: a count-min sketch with four-bit counters and ageing.
 //!
 //! ```text
 //! key hash ─┬─▶ row 0:  ▯▯▯▮▯▯▯▯▯▯▯▯▯▯▯▯ ┐ the smaller of the two counters, raised by one (conservative update)
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! **Size.** A counter a row for eight keys: one bit a key in all. It begins with 1 KiB and doubles as the keys grow,
-//! so nobody states their number. Doubling copies each row behind itself: a counter goes on for both halves of its
+//! so their number need not be stated. Doubling copies each row behind itself: a counter then serves both halves of its
 //! keys.
 
 /// Bytes of the first sketch.
@@ -66,7 +66,7 @@ impl Sketch {
         }
     }
 
-    /// Counts a write of the key with this hash. Returns how often it was written lately, this time included: 1 to
+    /// Counts a write of the key with this hash. Returns how often it was written recently, this time included: 1 to
     /// [`COUNT_MAX`].
     pub fn count(&mut self, hash: u64) -> u8 {
         let mask = self.counters() - 1;

@@ -115,7 +115,7 @@ impl SortedTable {
         source: IoSource,
     ) -> Result<Option<(u64, Value)>> {
         let damage = |at: u64| {
-            let damage = Corruption::new(at, "value record", "a whole record", "one that does not check");
+            let damage = Corruption::new(at, "value record", "a whole record", "one that fails its checks");
             damage.of(self.file.reader().path())
         };
         let len = end.checked_sub(start).filter(|_| end <= self.properties.values_end).ok_or_else(|| damage(start))?;
@@ -159,7 +159,7 @@ impl Indexes {
         Self { budget, loaded: Mutex::default() }
     }
 
-    /// Reads the index of a table, and keeps it if there is memory for it, or if tables not searched lately free
+    /// Reads the index of a table, and keeps it if there is memory for it, or if tables not searched recently free
     /// enough.
     fn load(&self, table: &Arc<SortedTable>, source: IoSource) -> Result<Arc<Loaded>> {
         let index = table.read_index(source)?;

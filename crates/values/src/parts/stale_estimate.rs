@@ -1,9 +1,9 @@
-//! The stale estimate: how many bytes of values are dead without anybody knowing which. Newer versions have
+//! The stale estimate: how many bytes of values are dead although it is not known which. Newer versions have
 //! overwritten them, and no rewrite has read both yet.
 //!
 //! ```text
 //! commits overwrite some (estimated by sample) ─▶ + ┐
-//! rewrites drop what they find stale ──────────▶ - ├─ never more than stands above the largest sorted run
+//! rewrites drop what they find stale ──────────▶ - ├─ never more than is above the largest sorted run
 //! ```
 //!
 //! Both are approximate: a filter may say that a new key exists, and a snapshot keeps what is stale. The bound is
@@ -13,7 +13,7 @@ use crate::placement::SpacePressure;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The share of the garbage allowed by the space target that is always stale: half of what there is at the next
-/// rewrite. With this share files are collected when they are about 0.6 valid. With a smaller share, less is copied
+/// rewrite. With this share GC takes files when they are about 0.6 valid. With a smaller share, less is copied
 /// and the index is rewritten more often.
 const STALE_SHARE: u64 = 5;
 

@@ -219,7 +219,7 @@ impl ValueFiles {
         Ok(files)
     }
 
-    /// Deletes all files as soon as nobody reads them any more.
+    /// Deletes all files when nothing reads them any more.
     pub(crate) fn drop_all(&self) {
         self.dropped.store(true, Relaxed);
     }
@@ -331,7 +331,7 @@ impl ValueFiles {
         self.all.store(Arc::new(all));
     }
 
-    /// Appends one encoded record and returns where it stands.
+    /// Appends one encoded record and returns where it is.
     ///
     /// # Errors
     /// I/O errors; nothing must be appended after one.

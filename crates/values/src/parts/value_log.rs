@@ -32,7 +32,7 @@ impl ValueLog {
         Self { files, options: options.clone(), head: Mutex::new(head) }
     }
 
-    /// Appends a value and returns where it stands.
+    /// Appends a value and returns where it is.
     ///
     /// # Errors
     /// I/O errors; nothing must be appended after one.

@@ -1,4 +1,4 @@
-//! Garbage collection: a placement picks a [`GcJob`], the engine runs it and lends it its verbs, a [`GcContext`].
+//! Garbage collection: a placement picks a [`GcJob`], and the engine runs it with the calls of a [`GcContext`].
 //!
 //! ```text
 //! Placement::pick ─▶ GcJob ─▶ run ─┬─ look_up        which address is current?
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! **How a value moves** (HashKV §3.2 to 3.4, without its journals): a job copies what is live to new files, which
-//! changes nothing yet. Then it moves the addresses, by one of the verbs. A move is committed like a write, with a
+//! changes nothing yet. Then it moves the addresses, by one of these calls. A move is committed like a write, with a
 //! sequence number of its own. The old files are marked as drained. They are deleted when the moves are durable and no
 //! snapshot is older than them.
 
@@ -58,7 +58,7 @@ impl GcClaim {
 pub enum GcOutcome {
     /// Nothing has moved; the next pick knows better how much is dead.
     Looked,
-    /// Garbage was collected.
+    /// Garbage was freed.
     Collected {
         /// Bytes that come free: those of the drained files minus those of the copies.
         freed_bytes: u64,

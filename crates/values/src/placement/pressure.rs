@@ -100,9 +100,9 @@ impl SpacePressure {
         if self.excess(space) == 0 {
             "space is within its target"
         } else if self.is_pinned(space) {
-            "a snapshot holds what was collected before"
+            "a snapshot holds the files that GC drained before"
         } else {
-            "others are better"
+            "others come first"
         }
     }
 }

@@ -1,5 +1,4 @@
-//! `hashkv`: values grouped by the hash of their keys, so that GC of a group need not ask the index.
-//! HashKV, ATC 2018.
+//! `hashkv`: values grouped by the hash of their keys, so that GC of a group needs no index lookups. HashKV, ATC 2018.
 //!
 //! ```text
 //!  put k ─▶ group of hash(k): append (k, seqno, value)         delete k, small value of k: append a note (§3.5),
@@ -15,13 +14,13 @@
 //!
 //! All versions of a key are in one group, so the newest record of a key in its group is its newest version anywhere:
 //! liveness needs no lookup. Three things make that true here. Deletes and inline values leave a note in the group.
-//! Range deletes, which no hash can place, stand in a file of their own that every GC run knows. Only what is durable
-//! is collected, so a record whose commit a power loss undoes never counts.
+//! Range deletes, which have no hash, are in separate files that every GC run knows. GC takes only what is durable, so
+//! a record whose commit a power loss undoes never counts.
 //!
-//! **Cold segments are ours.** The paper has one cold log for all groups: GC of it must ask the index what is live,
-//! and learns what died from tagged records in the groups. A cold segment for each group needs neither: whatever is
-//! newer than a cold value is in the same group. Both exist ([`Cold`](options::Cold)), and a keyspace may change from
-//! one to the other when it is opened. `docs/placements/hashkv.md` has figures of what groups write.
+//! **Cold segments are ours.** The paper has one cold log for all groups: GC of it must look up in the index what is
+//! live, and learns what died from tagged records in the groups. A cold segment for each group needs neither: whatever
+//! is newer than a cold value is in the same group. Both exist ([`Cold`](options::Cold)), and a keyspace may change
+//! from one to the other when it is opened. `docs/placements/hashkv.md` has figures of what groups write.
 
 mod cold_log;
 mod discards;
@@ -202,7 +201,7 @@ impl HashKvState {
         self.in_tails.front() == Some(&seqno)
     }
 
-    /// Appends to the group of `key` and returns where the record stands.
+    /// Appends to the group of `key` and returns where the record is.
     fn append(
         &mut self,
         (files, options): (&ValueFiles, &ValueOptions),

@@ -1,6 +1,6 @@
 //! `inline`: values stay with their keys, in the tables. A plain LSM-tree, the baseline of every comparison.
 //!
-//! It is also the no-op implementation of the seam: it separates nothing, moves nothing and has no garbage.
+//! It is also the no-op implementation of the interface: it separates nothing, moves nothing and has no garbage.
 
 use crate::{
     parts::value_files::ValueFiles,

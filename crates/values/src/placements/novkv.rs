@@ -1,4 +1,5 @@
-//! `novkv`: compaction reports what is dead, so GC neither asks the index nor writes to it (NovKV, MSST 2020).
+//! `novkv`: compaction reports what is dead, so GC neither looks keys up in the index nor writes to it (NovKV, MSST
+//! 2020).
 //!
 //! ```text
 //! put ─▶ VTable: values in the order of arrival ◀── pointer: file number, epoch 0, offset, length

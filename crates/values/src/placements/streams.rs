@@ -1,7 +1,7 @@
 //! `streams`: values in append files by update frequency, survivors of GC by age. Ours.
 //!
 //! ```text
-//! put ─▶ sketch: how often lately? ─▶ one of 5 files ─▶ log and memtable: its address
+//! put ─▶ sketch: how often recently? ─▶ one of 5 files ─▶ log and memtable: its address
 //!                                                       └─ a merge drops it ─▶ counted in its file
 //! GC: files with most dead/live × age ─▶ live values ─▶ one of 4 files by age
 //!                                        └─▶ a forwarding file says where: readers follow it,
@@ -210,7 +210,7 @@ impl Shared {
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
-    /// Whether the version whose record stands at `place` is in the index and no newer one is above it. It must not be
+    /// Whether the version whose record is at `place` is in the index and no newer one is above it. It must not be
     /// among those that are known to have left the index.
     fn is_current(&self, key: &[u8], place: Pointer, gc: &dyn GcContext) -> Result<bool> {
         let leads_here = |known: Pointer| known == place || self.forwarding.resolve(known) == place;
@@ -223,7 +223,7 @@ impl Shared {
     }
 
     /// The versions whose records stand at these places leave the index with the edit that counts this garbage. A file
-    /// may be gone: GC had found what overwrote them.
+    /// may be deleted: GC had found what overwrote them.
     fn count_dead(&self, places: &[Pointer], garbage: &mut DeadCounts) {
         let mut offsets: HashMap<FileId, Option<Vec<u32>>> = HashMap::default();
         for &place in places {

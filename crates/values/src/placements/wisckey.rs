@@ -1,5 +1,5 @@
-//! `wisckey`: values in the order of arrival. GC starts from the oldest and asks the index. The baseline of the
-//! papers (HashKV §2.2; DiffKV §2.2).
+//! `wisckey`: values in the order of arrival. GC starts from the oldest and looks each up in the index. The baseline of
+//! the papers (HashKV §2.2; DiffKV §2.2).
 //!
 //! ```text
 //!   oldest ─▶ file │ file │ file │ … │ file ◀─ newest, appended to
@@ -8,11 +8,11 @@
 //!
 //! The paper's circular log is a sequence of files here, so that space is freed as files instead of holes.
 //!
-//! **When.** Flush and compaction report which addresses they drop, late and not all of them. So the index is also
-//! asked about a sample of the log ([`GarbageEstimate`]): `pick` returns a `SampleJob` when, by what was written since
-//! the last look, as much may be dead as the space target allows. GC runs while values and tables together exceed the
-//! space target and at least a sixteenth of the live bytes is dead. Data that is only written once is sampled each time
-//! it has grown by about a third, and never copied.
+//! **When.** Flush and compaction report which addresses they drop, late and not all of them. So a sample of the log is
+//! also looked up in the index ([`GarbageEstimate`]): `pick` returns a `SampleJob` when, by what was written since the
+//! last look, as much may be dead as the space target allows. GC runs while values and tables together exceed the space
+//! target and at least a sixteenth of the live bytes is dead. Data that is only written once is sampled each time it
+//! has grown by about a third, and never copied.
 
 use std::sync::{Arc, Mutex};
 
@@ -257,7 +257,7 @@ impl Placement for WiscKey {
         let (files, space) = (self.sealed(), self.space());
         let (next, reason) = match self.next(pressure, &files) {
             Next::Relocate(oldest) => (oldest, "older ones come first"),
-            Next::Look => (0, "the index must first be asked how much is dead"),
+            Next::Look => (0, "a sample must first show how much is dead"),
             Next::Nothing if pressure.excess(&space) == 0 || pressure.is_pinned(&space) => (0, pressure.reason(&space)),
             Next::Nothing => (0, "hardly anything is dead"),
         };

@@ -67,7 +67,7 @@ impl Target {
         Err(refused(self.dir.path(), &format!("already holds files ({name}); name a new or an empty directory")))
     }
 
-    /// Forgets what was noted: everything here belongs to somebody else.
+    /// Forgets what was noted: everything here belongs to another user.
     fn made_nothing(&mut self) {
         self.made_files.clear();
         self.made_dirs.clear();
@@ -86,7 +86,7 @@ impl Target {
         self.made_files.push(name.into());
         let made = make(&self.dir);
         if matches!(&made, Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists) {
-            // The file belongs to somebody else.
+            // The file belongs to another user.
             self.made_files.pop();
         }
         made

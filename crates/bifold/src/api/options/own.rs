@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Bytes of the longest name.
 const NAME_MAX: usize = 32;
 
-/// The name of a placement that somebody else wrote: 1 to 32 ASCII letters, digits, `_` and `-`.
+/// The name of a placement that another author wrote: 1 to 32 ASCII letters, digits, `_` and `-`.
 ///
 /// ```
 /// use bifold::options::PlacementName;

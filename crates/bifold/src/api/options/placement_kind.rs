@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::PlacementName;
 
-/// Where values live. A keyspace keeps the placement it was made with: asking for another is an error. `bifold
+/// Where values live. A keyspace keeps the placement it was created with: opening it with another is an error. `bifold
 /// convert` copies a database into one with another placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -13,25 +13,24 @@ pub enum PlacementKind {
     /// Inline, in the tables: a plain LSM-tree.
     #[default]
     Inline,
-    /// In files, in the order of arrival. GC begins with the oldest and asks the index.
+    /// In files, in the order of arrival. GC begins with the oldest and looks each key up in the index.
     #[serde(rename = "wisckey")]
     WiscKey,
-    /// In files, grouped by the hash of the key. GC does not ask the index.
+    /// In files, grouped by the hash of the key. GC needs no index lookups.
     #[serde(rename = "hashkv")]
     HashKv,
-    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither asks the index
-    /// nor writes to it.
+    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither looks keys up in
+    /// the index nor writes to it.
     #[serde(rename = "novkv")]
     NovKv,
-    /// Those of medium size in files by key, which compaction merges; large ones in logs.
+    /// Values of medium size in files sorted by key, which compaction merges; large ones in logs.
     #[serde(rename = "diffkv")]
     DiffKv,
-    /// Inline in level 0, from level 1 on in files by key. Meant for `compaction.two_layer` and
+    /// Inline in level 0, from level 1 on in files sorted by key. Meant for `compaction.two_layer` and
     /// `partition_bytes`: [`KeyspaceOptions::unikv`](super::KeyspaceOptions::unikv) has both.
     #[serde(rename = "unikv")]
     UniKv,
-    /// In files by update frequency. GC moves them to files by age, neither asks the index about most of them nor
-    /// writes to it.
+    /// In files by update frequency. GC moves them to files by age, with few index lookups and no index writes.
     #[serde(rename = "streams")]
     Streams,
     /// Where a placement of this name in [`Options::placements`](super::Options::placements) puts them. In TOML
@@ -44,11 +43,12 @@ impl PlacementKind {
     pub const ALL: [Self; 7] =
         [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
 
-    /// A placement that somebody else wrote: [`Options::placements`](super::Options::placements) must have it whenever
+    /// A placement that another author wrote: [`Options::placements`](super::Options::placements) must have it whenever
     /// the database is opened.
     ///
     /// # Errors
-    /// [`InvalidArgument`](bifold_contract::Error::InvalidArgument) when this is no name for one ([`PlacementName`]).
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) when this is no name for one
+    /// ([`PlacementName`]).
     pub fn own(name: &str) -> Result<Self> {
         PlacementName::new(name).map(Self::Own)
     }

@@ -50,7 +50,7 @@ impl StallCause {
             Self::Memtables => "slowed: memtables fill faster than they are written",
             Self::MemtablesFull => "stopped: every memtable was full",
             Self::CompactionDebt => "slowed: compactions are behind",
-            Self::Space => "slowed: garbage grows faster than it is collected",
+            Self::Space => "slowed: garbage grows faster than GC frees it",
         }
     }
 }

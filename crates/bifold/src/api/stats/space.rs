@@ -44,7 +44,7 @@ pub struct SpaceStats {
     /// The oldest open snapshot or iterator, if anything is pinned. Pinned bytes are reclaimed only after it is
     /// dropped.
     pub pinned_by: Option<SnapshotStats>,
-    /// Of `drained_bytes`, what nobody reads any more. It is reclaimed once the moves out of it are synced, which the
+    /// Of `drained_bytes`, what nothing reads any more. It is reclaimed once the moves out of it are synced, which the
     /// next GC run does.
     pub awaiting_sync_bytes: u64,
     /// Logs.

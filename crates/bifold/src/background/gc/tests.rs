@@ -12,8 +12,12 @@ use std::{
 
 use super::*;
 use crate::{
-    api::options::{KeyspaceOptions, PlacementKind},
+    api::options::{Durability, KeyspaceOptions, PlacementKind},
     background::bed::Bed,
+    commit::{
+        op::{Act, Op},
+        slow::Laps,
+    },
     state::snapshot::Holder,
     waiting::sync::LockExt,
 };
@@ -32,19 +36,19 @@ fn bed(placement: PlacementKind) -> Bed {
     bed.flush().unwrap();
     bed.fill((0..KEYS).step_by(2).map(|n| (n, value(n))));
     bed.flush().unwrap();
-    bed.engine.compact_range(&bed.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+    bed.engine.rewrites.compact_range(&bed.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
     bed
 }
 
 /// The first job that takes files.
 fn pick(Bed { engine, tree, .. }: &Bed) -> Box<dyn GcJob> {
-    let pressure = SpacePressure { all_before: Some(engine.numbers.next()), ..engine.space.pressure(tree) };
+    let pressure = SpacePressure { all_before: Some(engine.state.numbers.next()), ..engine.space.pressure(tree) };
     for _ in 0..4 {
         let job = tree.placement().pick(&pressure, &[]).expect("half of all values are dead");
         if !job.claim().files.is_empty() {
             return job;
         }
-        engine.gc(tree, &*job, Means::Free).unwrap();
+        engine.gc.gc(tree, &*job, Means::Free).unwrap();
     }
     panic!("no job takes files");
 }
@@ -84,11 +88,12 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
         let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_be_bytes).collect();
         let deletes: Vec<Op<'_>> = keys.iter().map(|key| Op { tree, key, act: Act::Delete }).collect();
         let snapshot = thread::scope(|scope| {
-            let gc = scope.spawn(|| engine.gc(tree, &job, Means::Free));
+            let gc = scope.spawn(|| engine.gc.gc(tree, &job, Means::Free));
             begins.recv().unwrap();
             let mut wal = engine.wal.hold();
             let mut laps = Laps::begin(&*engine.env.clock, engine.env.clock.now());
-            let last = engine.log_and_apply_unseen(&mut wal, &deletes, Durability::Buffered, &mut laps).unwrap();
+            let last =
+                engine.committer.log_and_apply_unseen(&mut wal, &deletes, Durability::Buffered, &mut laps).unwrap();
             go_on.send(()).unwrap();
             // It must wait for the commit before it ends.
             while !gc.is_finished() && !engine.wal.is_awaited() {
@@ -100,15 +105,15 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
             gc.join().unwrap().unwrap();
             snapshot
         });
-        engine.reclaim_values(tree).unwrap();
+        engine.gc.reclaims.reclaim_values(tree).unwrap();
         for n in 0..KEYS {
-            let found = engine.get(tree, &n.to_be_bytes(), Some(snapshot.seqno)).unwrap();
+            let found = engine.reader.get(tree, &n.to_be_bytes(), Some(snapshot.seqno)).unwrap();
             assert_eq!(found.as_deref(), Some(&value(n)[..]), "{placement:?}: key {n} in the snapshot");
-            assert_eq!(engine.get(tree, &n.to_be_bytes(), None).unwrap(), None, "{placement:?}: key {n}");
+            assert_eq!(engine.reader.get(tree, &n.to_be_bytes(), None).unwrap(), None, "{placement:?}: key {n}");
         }
         assert!(tree.placement().space().drained_bytes > 0, "{placement:?}: the snapshot holds them");
         drop(snapshot);
-        engine.reclaim_values(tree).unwrap();
+        engine.gc.reclaims.reclaim_values(tree).unwrap();
         assert_eq!(tree.placement().space().drained_bytes, 0, "{placement:?}: nobody needs them any more");
     }
 }

@@ -49,7 +49,7 @@ impl Bed {
             None
         };
         faulty.decide_by(Box::new(note));
-        engine.end_task(task);
+        engine.scheduler.end_task(task);
         assert_eq!(engine.work.look(|state| state.running), 0);
         let dir = Dir::new(Arc::new(memory), Path::new(DIR));
         let left: Vec<_> = dir.list().unwrap();
@@ -63,7 +63,7 @@ impl Bed {
 fn a_gc_job_releases_the_files_of_a_dropped_keyspace_before_it_has_ended() {
     for placement in [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv, PlacementKind::Streams] {
         let bed = bed(placement);
-        let all_before = Some(bed.engine.numbers.next());
+        let all_before = Some(bed.engine.state.numbers.next());
         let pressure = SpacePressure { all_before, ..bed.engine.space.pressure(&bed.tree) };
         let job = bed.tree.placement().pick(&pressure, &[]).unwrap_or_else(|| panic!("{placement:?}: no job"));
         let task = bed.engine.work.take(|state| state.take_gc(&bed.tree, job));
@@ -79,7 +79,7 @@ fn a_range_of_a_flush_releases_the_files_of_a_dropped_keyspace_before_it_has_end
     bed.fill(entries(1));
     let view = bed.tree.view_to_hold();
     let layer = view.sealed.last().expect("a memtable is sealed");
-    let shared = SharedFlush::new(bed.engine.plan_flush(&bed.tree, &view, layer), Vec::new());
+    let shared = SharedFlush::new(bed.engine.flusher.plan_flush(&bed.tree, &view, layer), Vec::new());
     drop(view);
     let keyspace = bed.tree.keyspace;
     let task = bed.engine.work.take(|state| {

@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     api::options::{Compaction, Durability, KeyspaceOptions, Leveled, Options},
     commit::op::{Act, Op},
+    engine::Engine,
     state::recover::recover,
 };
 
@@ -36,15 +37,15 @@ impl Bed {
             self.engine.commit(&[op], Durability::Buffered).unwrap();
         }
         self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
-        self.engine.flush_oldest(&self.tree, Means::Free).unwrap();
+        self.engine.flusher.flush_oldest(&self.tree, Means::Free).unwrap();
     }
 
     fn compact(&self) {
-        self.engine.compact_range(&self.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+        self.engine.rewrites.compact_range(&self.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
     }
 
     fn take(&self) -> Option<Task> {
-        self.engine.work.take(|state| state.take_compaction(&self.tree, None, &self.engine.numbers))
+        self.engine.work.take(|state| state.take_compaction(&self.tree, None, &self.engine.state.numbers))
     }
 }
 
@@ -70,7 +71,7 @@ fn jobs_of_one_level_run_at_once_where_their_keys_are_disjoint() {
     let ((a, b), (c, d)) = (ends(&first), ends(&second));
     assert!(b < c || d < a, "{first:?} and {second:?} write the same keys");
     assert!(bed.take().is_none(), "nothing is left");
-    thread::scope(|scope| tasks.into_iter().for_each(|task| drop(scope.spawn(|| engine.do_task(task)))));
+    thread::scope(|scope| tasks.into_iter().for_each(|task| drop(scope.spawn(|| engine.scheduler.do_task(task)))));
     engine.health.well().unwrap();
     let busy = engine.work.busy(tree.keyspace);
     assert!(busy.tables.is_empty() && busy.outputs.is_empty(), "{busy:?}");
@@ -97,7 +98,7 @@ fn jobs_that_begin_a_run_of_one_level_run_at_once_and_write_one_run() {
     assert_eq!(places[0], places[1]);
     assert!(places[0].0 > 0 && places[0].1.is_some());
     // The one that was taken last ends first: the run is there when the other adds its tables.
-    tasks.into_iter().rev().for_each(|task| bed.engine.do_task(task));
+    tasks.into_iter().rev().for_each(|task| bed.engine.scheduler.do_task(task));
     bed.engine.health.well().unwrap();
     let shape = bed.tree.view().version.shape();
     let runs: Vec<_> = shape.levels.iter().flat_map(|level| &level.runs).collect();
@@ -124,7 +125,7 @@ fn keys_that_a_running_job_writes_are_taken() {
     };
     assert!(output(&running) > 0);
     assert_eq!(output(&other), 0, "below, it would overlap the output of the running job");
-    [running, other].into_iter().for_each(|task| bed.engine.do_task(task));
+    [running, other].into_iter().for_each(|task| bed.engine.scheduler.do_task(task));
     bed.engine.health.well().unwrap();
 }
 

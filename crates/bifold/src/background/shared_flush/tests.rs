@@ -35,7 +35,7 @@ impl Bed {
 
     /// The values of all keys.
     fn values(&self) -> Vec<u8> {
-        let get = |n: u32| self.engine.get(&self.tree, &n.to_be_bytes(), None).unwrap().unwrap()[0];
+        let get = |n: u32| self.engine.reader.get(&self.tree, &n.to_be_bytes(), None).unwrap().unwrap()[0];
         (0..KEYS).map(get).collect()
     }
 
@@ -112,7 +112,7 @@ fn a_flush_waits_for_the_ranges_of_others() {
         scope.spawn(|| {
             held.wait();
             go.wait();
-            bed.engine.help_flush(&range);
+            bed.engine.flusher.help_flush(&range);
             drop(range);
         });
         held.wait();
@@ -167,18 +167,18 @@ fn a_range_that_ends_without_being_written_fails_the_flush() {
     bed.flush().unwrap();
     bed.seal(2);
     let view = bed.tree.view_to_hold();
-    let flush = bed.engine.plan_flush(&bed.tree, &view, view.sealed.last().unwrap());
+    let flush = bed.engine.flusher.plan_flush(&bed.tree, &view, view.sealed.last().unwrap());
     let bounds = bounds(&flush.cuts, 4);
     assert!(!bounds.is_empty());
     let shared = SharedFlush::new(flush, bounds);
     let abandoned = shared.take().unwrap();
-    shared.take().unwrap().write(|flush, keys| bed.engine.write_range(flush, keys));
+    shared.take().unwrap().write(|flush, keys| bed.engine.flusher.write_range(flush, keys));
     drop(abandoned);
     assert!(shared.take().is_none() && !shared.has_more(), "no more are begun");
     shared.wait(&bed.engine.signal, Duration::ZERO);
     let before = bed.tree.view().version.tables().count();
     assert!(matches!(
-        shared.outcome(|flush, output| bed.engine.give_up_flush(flush, output)),
+        shared.outcome(|flush, output| bed.engine.flusher.give_up_flush(flush, output)),
         Err(Error::Panicked { .. })
     ));
     assert_eq!(bed.tables(), before);

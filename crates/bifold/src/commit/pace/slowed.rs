@@ -9,16 +9,20 @@ use std::{
 };
 
 use bifold_contract::Result;
+use bifold_io::Clock;
 
 use crate::{
-    api::stats::counters::StallCause,
+    api::stats::counters::{Counters, StallCause},
+    background::waits::Waits,
     commit::{
         memory::MEMTABLES_MAX,
         op::Op,
-        pace::rates::{SPACE_FULL, memtable_rate, space_rate},
+        pace::{
+            Pace,
+            rates::{SPACE_FULL, memtable_rate, space_rate},
+        },
     },
-    engine::Engine,
-    state::tree::Tree,
+    state::{health::Health, tree::Tree, trees::Trees},
 };
 
 /// A few moves at a time fit into the last memtable while it is filled less than this.
@@ -39,14 +43,26 @@ fn fullest(ops: &[Op<'_>]) -> f64 {
     fullest.unwrap_or(0) as f64 / 1000.0
 }
 
-impl Engine {
+/// Makes writers wait for as long as the pace asks.
+pub(crate) struct Throttle {
+    pub clock: Arc<dyn Clock>,
+    pub counters: Arc<Counters>,
+    pub health: Arc<Health>,
+    pub pace: Arc<Pace>,
+    pub trees: Arc<Trees>,
+    pub waits: Arc<Waits>,
+    /// A memtable is full with so many bytes.
+    pub memtable_bytes: u64,
+}
+
+impl Throttle {
     /// Makes the caller wait as long as the pace asks for a commit of `bytes`; `in_memtable` of them go to memtables.
     /// Returns whether the pace had to look at how long.
     ///
     /// # Errors
     /// The failure that poisoned the database while waiting.
     pub fn pace(&self, ops: &[Op<'_>], bytes: u64, in_memtable: u64) -> Result<bool> {
-        if self.works_in_caller() {
+        if self.waits.works_in_caller() {
             return Ok(false);
         }
         let sealed = self.pace.sealed_noted();
@@ -57,7 +73,7 @@ impl Engine {
             return Ok(false);
         }
         let fill = self.pace.fill(ops.iter().map(|op| op.tree));
-        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.plan.memtable as f64 {
+        if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.memtable_bytes as f64 {
             self.wait_for_flush("a commit")?;
         }
         let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
@@ -82,10 +98,13 @@ impl Engine {
     /// Makes a GC run wait before its next moves while every memtable is full.
     ///
     /// # Errors
-    /// As [`Engine::pace`].
+    /// As [`Throttle::pace`].
     pub fn pace_moves(&self, tree: &Arc<Tree>) -> Result<()> {
         let sealed = self.pace.sealed_noted() as usize;
-        if sealed >= MEMTABLES_MAX - 1 && !self.works_in_caller() && self.pace.fill([tree].into_iter()) >= FILL_MOVES {
+        if sealed >= MEMTABLES_MAX - 1
+            && !self.waits.works_in_caller()
+            && self.pace.fill([tree].into_iter()) >= FILL_MOVES
+        {
             self.wait_for_flush("a GC run")?;
         }
         Ok(())
@@ -94,7 +113,7 @@ impl Engine {
     /// Adds `cost` to the delay that writers owe, and sleeps when that is long enough: for a while only, or, while
     /// space `is_full`, until it is paid.
     fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
-        let now = self.env.clock.now();
+        let now = self.clock.now();
         let now_ns = nanos(now);
         let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
         let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
@@ -102,39 +121,39 @@ impl Engine {
         if owed < SLEEP_MIN {
             return Ok(());
         }
-        self.env.clock.sleep(owed.min(SLEEP_MAX));
+        self.clock.sleep(owed.min(SLEEP_MAX));
         if is_full() {
             self.wait_while_full(now + owed.min(TRICKLE_WAIT_MAX), is_full)?;
         }
-        self.counters.stalled(cause, self.env.clock.now().saturating_sub(now));
+        self.counters.stalled(cause, self.clock.now().saturating_sub(now));
         Ok(())
     }
 
     /// Waits until `end`, but only while space is full. It does not wait for work to end, which could take long.
     fn wait_while_full(&self, end: Duration, is_full: impl Fn() -> bool) -> Result<()> {
         while is_full() {
-            let now = self.env.clock.now();
+            let now = self.clock.now();
             if now >= end {
                 return Ok(());
             }
             self.health.open()?;
-            self.env.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
+            self.clock.sleep((end - now).clamp(SLEEP_MIN, SLEEP_MAX));
             if self.pace.is_stale.load(Acquire) {
                 drop(self.pace.refresh());
             }
         }
         // The remaining delay was for a trickle that is no longer needed.
-        self.pace.free_at_ns.fetch_min(nanos(self.env.clock.now()), Relaxed);
+        self.pace.free_at_ns.fetch_min(nanos(self.clock.now()), Relaxed);
         Ok(())
     }
 
     /// Every memtable is full: waits until one is written.
     fn wait_for_flush(&self, who: &'static str) -> Result<()> {
-        let begin = self.env.clock.now();
+        let begin = self.clock.now();
         // Reads the trees themselves, not the notes.
         let room = || self.pace.sealed_most() < MEMTABLES_MAX - 1;
-        self.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;
-        self.counters.stalled(StallCause::MemtablesFull, self.env.clock.now().saturating_sub(begin));
+        self.waits.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;
+        self.counters.stalled(StallCause::MemtablesFull, self.clock.now().saturating_sub(begin));
         Ok(())
     }
 }

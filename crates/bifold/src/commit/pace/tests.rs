@@ -85,7 +85,7 @@ fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
     let waits = |tree: &Arc<Tree>, bytes: u64| {
         let begin = clock.now();
         let op = Op { tree, key: b"key", act: Act::Delete };
-        engine.pace(&[op], bytes, 100).unwrap();
+        engine.committer.throttle.pace(&[op], bytes, 100).unwrap();
         (clock.now() - begin).as_secs_f64()
     };
     note(1100);

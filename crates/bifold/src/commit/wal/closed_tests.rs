@@ -65,10 +65,10 @@ fn a_durable_commit_has_all_closed_logs_before_it() {
     let fs = MemoryFs::new();
     let engine = open(&fs, 1000);
     seal_many(&engine, Durability::Buffered);
-    engine.sync().unwrap();
+    engine.syncs.sync().unwrap();
     let engine = open(&fs.power_loss(Fate::DropUnsynced), 1000);
     for number in 0..KEYSPACES {
         let tree = engine.trees.named(&format!("k{number}")).unwrap();
-        assert!(engine.get(&tree, &[0], None).unwrap().is_some(), "keyspace {number} is empty");
+        assert!(engine.reader.get(&tree, &[0], None).unwrap().is_some(), "keyspace {number} is empty");
     }
 }

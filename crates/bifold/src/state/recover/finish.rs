@@ -7,14 +7,14 @@ use bifold_format::names;
 use bifold_io::Dir;
 use bifold_values::parts::value_files::name_again;
 
-use super::{Files, Logs, ManifestState, logs::FoundLog};
+use super::{
+    files::Files,
+    logs::{FoundLog, Logs},
+    state::ManifestState,
+};
 use crate::{
     commit::wal::{LogFile, Wal},
-    state::{
-        manifest::ManifestFile,
-        tree::Tree,
-        trees::{Numbers, state_of},
-    },
+    state::{manifest::ManifestFile, numbers::Numbers, tree::Tree, trees::state_of},
 };
 
 /// The logs as they are, for a checkpoint of a database that is open read-only.

@@ -27,7 +27,7 @@ use bifold_format::{
 use bifold_io::{Dir, Reader};
 use bifold_values::placement::Located;
 
-use super::{ManifestState, NUMBERS_AHEAD_MAX};
+use super::{files::NUMBERS_AHEAD_MAX, state::ManifestState};
 use crate::state::tree::Tree;
 
 /// The shortest read that can tell a torn header from a damaged one.

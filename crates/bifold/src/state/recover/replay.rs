@@ -13,35 +13,43 @@ use bifold_format::{
 use bifold_values::placement::{Replayed, WriteOp};
 
 use super::{
-    Files, Logs,
-    logs::{FoundLog, each_record},
+    files::Files,
+    logs::{FoundLog, Logs, each_record},
 };
 use crate::{
     api::options::Access,
+    background::flush::Flusher,
     commit::{
         op::{Act, Op, apply},
         room::{Job, Means},
     },
-    engine::Engine,
-    state::tree::Tree,
+    state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
 
-impl Engine {
+/// Replays logs into memtables, and writes these as tables where the memory limit or the end asks for it.
+pub(super) struct Replay<'a> {
+    pub state: &'a State,
+    pub flusher: &'a Flusher,
+    /// A memtable is full with so many bytes.
+    pub memtable_bytes: u64,
+}
+
+impl Replay<'_> {
     /// Replays the commits of the logs and writes them as tables.
     pub(super) fn replay(&self, found: &Logs) -> Result<()> {
         for log in &found.logs {
-            each_record(&self.dir, log, |record| self.replay_record(record, log))?;
+            each_record(&self.state.dir, log, |record| self.replay_record(record, log))?;
         }
-        if self.options.access == Access::ReadWrite { self.flush_replayed(&found.logs) } else { Ok(()) }
+        if self.state.access == Access::ReadWrite { self.flush_replayed(&found.logs) } else { Ok(()) }
     }
 
     fn replay_record(&self, record: &LogRecord<'_>, log: &FoundLog) -> Result<()> {
-        let writes = self.options.access == Access::ReadWrite;
+        let writes = self.state.access == Access::ReadWrite;
         let mut fed: BTreeMap<KeyspaceId, Arc<Tree>> = BTreeMap::new();
         for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
-            let operation = operation.map_err(|e| e.of(self.dir.file(&names::log(log.id))))?;
-            if let Some(tree) = self.trees.get(operation.keyspace()).filter(|tree| seqno > tree.flushed()) {
+            let operation = operation.map_err(|e| e.of(self.state.dir.file(&names::log(log.id))))?;
+            if let Some(tree) = self.state.trees.get(operation.keyspace()).filter(|tree| seqno > tree.flushed()) {
                 replay_operation(&tree, &operation, seqno, log.id, writes)?;
                 fed.insert(tree.keyspace, tree);
             }
@@ -54,7 +62,7 @@ impl Engine {
 
     /// Keeps replay within the memory limit: a full memtable becomes tables at once.
     fn flush_overfull<'a>(&self, fed: impl Iterator<Item = &'a Arc<Tree>>) -> Result<()> {
-        let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.plan.memtable;
+        let overfull = |p: &&Arc<Tree>| p.view().active.memtable.bytes() as u64 > self.memtable_bytes;
         fed.filter(overfull).try_for_each(|tree| {
             tree.seal(&self.state.changing([tree.keyspace]));
             self.flush_sealed(tree)
@@ -64,7 +72,7 @@ impl Engine {
     /// Writes everything replayed as tables; from then on the old logs are not needed.
     fn flush_replayed(&self, logs: &[FoundLog]) -> Result<()> {
         *self.state.replaying.hold() = None;
-        for tree in self.trees.all().iter() {
+        for tree in self.state.trees.all().iter() {
             if !tree.view().active.memtable.is_empty() {
                 tree.seal(&self.state.changing([tree.keyspace]));
             }
@@ -77,7 +85,7 @@ impl Engine {
     /// all the same, beyond its memory limit if necessary.
     fn flush_sealed(&self, tree: &Arc<Tree>) -> Result<()> {
         while !tree.view().sealed.is_empty() {
-            match self.room.noting(tree, Job::Flush, || self.flush_oldest(tree, Means::Reserve)) {
+            match self.state.room.noting(tree, Job::Flush, || self.flusher.flush_oldest(tree, Means::Reserve)) {
                 Err(Error::Full { .. }) => break,
                 other => other?,
             }
@@ -87,19 +95,19 @@ impl Engine {
 
     /// Deletes unreferenced files, the remains of jobs that a crash interrupted.
     pub(super) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
-        let trees = self.trees.all();
+        let trees = self.state.trees.all();
         let live: BTreeSet<FileId> =
             trees.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
         for id in files.tables.iter().filter(|id| !live.contains(id)) {
-            self.dir.remove(&names::table(*id))?;
+            self.state.dir.remove(&names::table(*id))?;
         }
         let live: BTreeSet<FileId> = trees.iter().flat_map(|p| p.placement().live_files()).collect();
         for id in files.values.iter().filter(|id| !live.contains(id)) {
-            self.dir.remove(&names::value(*id))?;
+            self.state.dir.remove(&names::value(*id))?;
         }
-        let kept: BTreeSet<FileId> = self.wal.hold().files().iter().map(|f| f.id).collect();
+        let kept: BTreeSet<FileId> = self.state.wal.hold().files().iter().map(|f| f.id).collect();
         for id in files.logs.iter().filter(|id| !kept.contains(id)) {
-            self.dir.remove(&names::log(*id))?;
+            self.state.dir.remove(&names::log(*id))?;
         }
         Ok(())
     }

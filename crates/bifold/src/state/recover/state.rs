@@ -11,13 +11,13 @@ use bifold_index::table::{Table, TableContext};
 use bifold_io::Dir;
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::owners};
 
-use super::Files;
+use super::files::Files;
 use crate::{
     api::options::KeyspaceOptions,
     state::{
+        numbers::Numbers,
         presets::{self, FoundFiles, OwnPlacements},
         tree::Tree,
-        trees::Numbers,
     },
 };
 

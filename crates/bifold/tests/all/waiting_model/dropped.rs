@@ -1,7 +1,7 @@
 //! A keyspace is dropped while it is read and a job runs: readers go on, later ones get an error, and after the last
 //! reader no file is left, whoever keeps a handle.
 //!
-//! This is a model of `Tree::take_view`, `Values`, `Engine::present` and `Engine::install`, not the code itself,
+//! This is a model of `Tree::take_view`, `Values`, `Reader::present` and `State::install`, not the code itself,
 //! which depends on half of the engine.
 //! `the_files_of_a_dropped_keyspace_go_with_its_last_reader_whoever_has_a_handle` tests that.
 

@@ -73,7 +73,7 @@ impl Model {
         look(&self.state.lock().unwrap())
     }
 
-    /// Like `Engine::wait_until`.
+    /// Like `Waits::wait_until`.
     fn wait_until(&self, on: &'static str, done: impl Fn(&State) -> bool) -> Result<(), Ended> {
         let mut waiting = None;
         loop {
@@ -122,7 +122,7 @@ impl Model {
         Some(due)
     }
 
-    /// Like `Engine::serve`.
+    /// Like `Scheduler::serve`.
     fn serve(&self) {
         let mut flushes = 0;
         while !self.signal.is_stopping() {

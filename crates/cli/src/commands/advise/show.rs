@@ -83,7 +83,7 @@ fn workload(workload: &Workload) -> String {
         }
     };
     format!(
-        "{} of {}, values of {values}, {} in all; {}",
+        "{} of {}, values of {values}, {} in total; {}",
         counted(workload.keys as u64, "key", "keys"),
         bytes(workload.key_bytes as u64),
         bytes(workload.data_bytes() as u64),

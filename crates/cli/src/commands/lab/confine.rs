@@ -24,7 +24,7 @@ impl Confined {
             .find(|(root, _)| Path::new(root).join("cgroup.procs").exists())
             .map(group)
             .ok_or_else(|| refused("there are no control groups at /sys/fs/cgroup"))?;
-        fs::create_dir(&group).map_err(|e| refused(&format!("cannot make {}: {e}", group.display())))?;
+        fs::create_dir(&group).map_err(|e| refused(&format!("cannot create {}: {e}", group.display())))?;
         let confined = Self(group);
         confined
             .write(limit, bytes)
@@ -46,5 +46,5 @@ impl Drop for Confined {
 }
 
 fn refused(why: &str) -> Failure {
-    Failure::Plan(format!("--memory: {why}: it needs Linux, and the right to make control groups (root)"))
+    Failure::Plan(format!("--memory: {why}: it needs Linux, and the right to create control groups (root)"))
 }

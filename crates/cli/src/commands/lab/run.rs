@@ -34,11 +34,11 @@ Run experiments and say which of the papers' results they reproduce.
 
 NAME is an experiment, a paper (hashkv, novkv, diffkv, unikv, vat) or all; or real, which imports, updates, reads and \
 scans your own keys and values (--input; held in memory); or performance, which compares all placements with RocksDB, \
-LMDB and fjall in one --setting, prints the figures as tables and says of each of our targets whether it was reached. \
+LMDB and fjall in one --setting, prints the figures as tables and reports which of our targets were reached. \
 It waits for a machine on which nothing else runs, and refuses after a minute unless --busy is given. Runs that --out \
 already has are not made again, so the same command continues a session that was stopped.
 
-tiny     1 MiB of keys and values: proves that it works, figures mean nothing
+tiny     1 MiB of keys and values: checks that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
 medium   1 GiB
 large    40 GiB, as in the papers; needs four times that on disk, unikv-e4 twelve times
@@ -91,7 +91,7 @@ pub struct RunArgs {
     #[arg(long, requires = "setting")]
     pub busy: bool,
 
-    /// How much data: tiny, small, medium or large; for `performance`, tiny or, all others, the whole setting.
+    /// How much data: tiny, small, medium or large; for `performance`, tiny, or the whole setting with any other.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 

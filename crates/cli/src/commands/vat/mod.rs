@@ -19,8 +19,8 @@ use crate::{args::Global, failure::Result, output::Output};
 pub const LONG_ABOUT: &str = "\
 Predict the cost of a design by the VAT model (Variable Amplification-Throughput, 2020).
 
-The model counts the bytes that a store reads and writes on its device until data have come down through all levels, \
-and how long that takes. It needs no database and no device, only figures: the number of levels, the growth factor \
+The model counts the bytes that a store reads and writes on its device until data have reached the last level, \
+and how long that takes. It needs no database and no device, only figures: the number of levels, the size ratio \
 (how many times larger each level is than the one above it), and the share of the lower level that a merge touches. \
 docs/cost-model.md explains it.";
 
@@ -39,7 +39,7 @@ pub struct VatArgs {
 
 #[derive(Subcommand, Debug)]
 pub enum VatCommand {
-    /// Print the cost of a design, and the best levels and growth factor for its size.
+    /// Print the cost of a design, and the best levels and size ratio for its size.
     #[command(long_about = model::LONG_ABOUT, after_long_help = model::EXAMPLES)]
     Model(model::ModelArgs),
 

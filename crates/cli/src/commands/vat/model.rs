@@ -15,9 +15,9 @@ use crate::{
 };
 
 pub const LONG_ABOUT: &str = "\
-Print the cost of a design, and the best levels and growth factor for its size.
+Print the cost of a design, and the best levels and size ratio for its size.
 
-The size is the growth factor to the power of levels: how many times more than memory the last level holds. Only \
+The size is the size ratio to the power of levels: how many times larger the last level is than memory. Only \
 levels on the device count, not the one in memory.
 
   alpha      the share of the lower level that a merge reads and writes. 1: all of it; 0: none. `bifold stats DB \
@@ -44,7 +44,7 @@ pub struct ModelArgs {
     #[arg(long, value_name = "L", value_parser = levels, allow_hyphen_values = true)]
     pub levels: Levels,
 
-    /// The growth factor: how many times larger each level is than the one above it; above 1.
+    /// The size ratio: how many times larger each level is than the one above it; above 1.
     #[arg(long, value_name = "F", value_parser = |text: &str| number(text, Growth::new), allow_hyphen_values = true)]
     pub growth: Growth,
 
@@ -185,7 +185,7 @@ fn print(report: &ModelReport, out: &mut Output) -> Result<()> {
         other => other,
     };
     let values = report.key_share.map_or_else(|| "inline values".to_owned(), |p| format!("values in a log, p = {p}"));
-    let head = format!("{kind}, {} of growth {}", plural(report.levels), figure(report.growth));
+    let head = format!("{kind}, {} with size ratio {}", plural(report.levels), figure(report.growth));
     let (head, alpha, beta) = (out.paint(Tone::Strong, &head), report.alpha, figure(report.beta));
     out.line(format!("{head}  alpha = {alpha}, beta = {beta}, {values}"))?;
     if let Some(Device { path, unit_bytes, depth, beta_read, beta_write }) = &report.device {
@@ -193,7 +193,7 @@ fn print(report: &ModelReport, out: &mut Output) -> Result<()> {
         let path = path.display();
         out.line(format!("beta of {path} at {unit}, depth {depth}: {read} for reads, {write} for writes"))?;
     }
-    out.line(format!("the last level holds {} times what memory holds\n", figure(report.size_ratio)))?;
+    out.line(format!("the last level is {} times as large as memory\n", figure(report.size_ratio)))?;
     for (name, value, meaning) in [
         ("amplification", report.amplification, "bytes read and written on the device for each byte of data"),
         ("  written", report.write_amplification, "bytes written for each byte of data"),
@@ -210,7 +210,7 @@ fn print(report: &ModelReport, out: &mut Output) -> Result<()> {
     out.line(format!("\n{}", out.paint(Tone::Strong, "the best for this size")))?;
     for (name, value, meaning) in [
         ("levels", f64::from(best.levels), "the whole number that moves the fewest bytes"),
-        ("growth", best.growth, "gives the same size with that many levels"),
+        ("size ratio", best.growth, "gives the same size with that many levels"),
         ("amplification", best.amplification, "bytes read and written there for each byte of data"),
     ] {
         out.line(format!("  {name:<20} {:>9}   {}", figure(value), out.paint(Tone::Dim, meaning)))?;

@@ -24,7 +24,7 @@ Draw the projections of the paper, computed from the model alone, as SVG.
 
   2  amplification by levels for several alpha; cost where smaller alpha means smaller beta
   4  what a value log gains by key share; what tiering gains by alpha
-  5  tiering by growth factor, values inline and in a log
+  5  tiering by size ratio, values inline and in a log
   6  merge and level amplification, which compete; writes alone, by size
 
 The files are called vat-figure-2.svg and so on. Regular files of these names are replaced; anything else of such a \
@@ -36,7 +36,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct PlotArgs {
-    /// The directory of the pictures; made if it does not exist.
+    /// The directory of the pictures; created if it does not exist.
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub out: PathBuf,
 

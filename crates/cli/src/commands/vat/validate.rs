@@ -25,7 +25,7 @@ Fill trees of several depths with the engine, and compare the bytes it moves wit
 The trees are leveled and tiered, with inline values and with a value log, each with every number of --levels. Leveled \
 trees come in three kinds: levels of one table, which are merged as a whole; tables of a quarter of a flush, which are \
 merged one at a time; and, once, tables of 8 KiB. Keys are uniform and distinct, and each flush has the same number of \
-entries, so the last level becomes as large as in the model: the growth factor to the power of levels. The figures \
+entries, so the last level becomes as large as in the model: the size ratio to the power of levels. The figures \
 follow from the options and the seed alone.
 
   measured   bytes that flushes, compactions and the value log read and write until all data are in the last level, \
@@ -48,7 +48,7 @@ pub struct ValidateArgs {
         value_parser = clap::value_parser!(u32).range(2..=15))]
     pub levels: Vec<u32>,
 
-    /// The growth factor: how many times larger each level is than the one above it, 2 to 100.
+    /// The size ratio: how many times larger each level is than the one above it, 2 to 100.
     #[arg(long, value_name = "F", default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=100))]
     pub growth: u32,
 
@@ -64,7 +64,7 @@ pub struct ValidateArgs {
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 
-    /// The directory of vat-validate.svg; made if it does not exist [default: here; with --json nowhere].
+    /// The directory of vat-validate.svg; created if it does not exist [default: here; with --json nowhere].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }

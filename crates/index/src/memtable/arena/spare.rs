@@ -6,7 +6,7 @@
 //! system.
 //!
 //! **Bound:** no more is kept than is in use, in all memtables of the process together. So nothing is kept when the
-//! last one is gone, and what is kept and what is in use are together about what was in use at most.
+//! last one is dropped, and what is kept and what is in use are together about what was in use at most.
 
 use std::{
     alloc::{Layout, alloc, dealloc, handle_alloc_error},

@@ -37,10 +37,14 @@ fn small(disk: &Disk, compression: Compression) -> (TableMeta, Vec<OwnedEntry>) 
 fn read_all(disk: &Disk, meta: &TableMeta, entries: &[OwnedEntry]) -> Vec<Result<String, ()>> {
     // Neither cache nor budget: every read goes to the file.
     let context = Arc::new(TableContext::new(0, 0));
-    let table = match Table::open(&disk.dir, Arc::new(meta.clone()), &context) {
-        Ok(table) => table,
-        Err(_) => return vec![Err(())],
-    };
+    match Table::open(&disk.dir, Arc::new(meta.clone()), &context) {
+        Ok(table) => read_open(&table, entries),
+        Err(_) => vec![Err(())],
+    }
+}
+
+/// The same of a table that is open.
+fn read_open(table: &Arc<Table>, entries: &[OwnedEntry]) -> Vec<Result<String, ()>> {
     let mut results = vec![Ok(format!("{:?}", table.range_tombstones()))];
     let keys = entries.iter().map(|e| (&e.key[..], e.seqno)).chain([(&b"absent"[..], 9), (b"zebra", 9)]);
     for (key, seqno) in keys {
@@ -88,6 +92,33 @@ fn every_flipped_bit_is_an_error_or_harmless_and_verification_finds_it() {
             assert!(problems.iter().all(Error::is_corruption), "{problems:?}");
             disk.fs.flip_bit(&path, bit);
         }
+    }
+}
+
+/// Of an index in parts, when the table is opened and when the damage comes later.
+#[test]
+fn flipped_bits_in_a_part_of_an_index_are_errors_or_harmless_and_verification_finds_them() {
+    let disk = Disk::new();
+    let entries = sample(140);
+    let options = TableOptions { block_bytes: 1, filter_bits_per_key: 0, ..options() };
+    let meta = disk.write(5, &entries, &options);
+    let intact = read_all(&disk, &meta, &entries);
+    assert!(intact.iter().all(Result::is_ok), "{intact:?}");
+    let path = disk.dir.file("000005.tbl");
+    let open = Table::open(&disk.dir, Arc::new(meta.clone()), &Arc::new(TableContext::new(0, 0))).unwrap();
+    assert!(!open.top.is_empty() && open.held.is_none());
+    let section = open.file.footer.index();
+    for bit in (section.start * 8..section.end * 8).step_by(61) {
+        disk.fs.flip_bit(&path, bit);
+        let found = read_all(&disk, &meta, &entries);
+        assert!(found == [Err(())], "bit {bit}: opened");
+        let found = read_open(&open, &entries);
+        assert!(is_error_or_equal(&found, &intact), "bit {bit}: {found:?}");
+        // The number at the end is not looked at any more.
+        assert!(bit >= section.end * 8 - 32 || found.iter().any(Result::is_err), "bit {bit}: no read noticed");
+        let problems = verify::verify(&disk.dir, &meta);
+        assert!(!problems.is_empty() && problems.iter().all(Error::is_corruption), "bit {bit}: {problems:?}");
+        disk.fs.flip_bit(&path, bit);
     }
 }
 

@@ -103,6 +103,53 @@ proptest! {
     }
 
     #[test]
+    fn an_index_in_parts_is_read_as_a_whole_one_is(
+        keys in 65usize..400, budget in 0u64..3, mode in mode(),
+        walks in prop::collection::vec((0usize..400, 0u64..90), 8),
+    ) {
+        // Blocks of one entry each, so that there are several parts; some keys have versions on both sides of an edge.
+        let key = |at: usize| format!("key{:04}", at / 3).into_bytes();
+        let entry = |at: usize| {
+            OwnedEntry { key: key(at), seqno: 9 - at as u64 % 3, kind: Kind::Inline, payload: vec![7] }
+        };
+        let entries: Vec<OwnedEntry> = (0..keys).map(entry).collect();
+        let disk = Disk::new();
+        // Room for nothing, for the index of the parts and the filter, or for everything.
+        let budget = [0, keys as u64 * 2 + 700, 1 << 20][budget as usize];
+        let disk = Disk { context: TableContext::new(1 << 20, budget).into(), ..disk };
+        let meta = disk.write(9, &entries, &TableOptions { block_bytes: 1, ..TableOptions::default() });
+        let table = disk.open(&meta);
+        prop_assert!(table.verify().is_empty(), "{:?}", table.verify());
+        for (at, entry) in entries.iter().enumerate().step_by(5) {
+            let found = table.get(&entry.key, key_hash(&entry.key), entry.seqno, IoSource::Get).unwrap();
+            prop_assert_eq!(found.map(|found| found.seqno), Some(entry.seqno), "entry {}", at);
+        }
+        let mut cursor = table.cursor(mode);
+        for (start, steps) in walks {
+            let start = start.min(keys - 1);
+            let at = entries.iter().position(|e| e.key >= key(start)).unwrap();
+            cursor.seek(&key(start), SeqNo::MAX).unwrap();
+            for entry in entries[at..].iter().take(steps as usize) {
+                prop_assert_eq!(here(&cursor), Some(entry.clone()));
+                cursor.next().unwrap();
+            }
+            cursor.seek_before(&key(start)).unwrap();
+            for entry in entries[..at].iter().rev().take(steps as usize) {
+                prop_assert_eq!(here(&cursor), Some(entry.clone()));
+                cursor.prev().unwrap();
+            }
+        }
+        cursor.last().unwrap();
+        prop_assert_eq!(here(&cursor), entries.last().cloned());
+        cursor.first().unwrap();
+        for entry in &entries {
+            prop_assert_eq!(here(&cursor), Some(entry.clone()));
+            cursor.next().unwrap();
+        }
+        prop_assert_eq!(here(&cursor), None);
+    }
+
+    #[test]
     fn a_cursor_may_change_direction_anywhere(
         entries in entries(),
         options in any_options(),

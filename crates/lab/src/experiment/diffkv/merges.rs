@@ -28,9 +28,9 @@ pub(super) fn deep(scale: Scale) -> Setup {
 }
 
 /// Merges whenever keys move to another level; in the last two levels only; and where too many groups overlap, too.
-const CTM: &str = "at each level";
-const LM: &str = "lazily";
-const SOM: &str = "lazily, for scans";
+const CTM: &str = "each level";
+const LM: &str = "lazy";
+const SOM: &str = "scan-optimised";
 
 fn merging(scale: Scale, merge: &str, name: &str) -> Setup {
     deep(scale).set(format!("keyspace.values.diffkv.merge={merge}")).named(name)
@@ -71,16 +71,16 @@ pub(super) fn f14(scale: Scale, seed: u64) -> Experiment {
         note: "`logs` stands for Titan's background GC: every value counts as large, so values are in logs, and their \
                GC looks values up in the index and writes addresses back. Its values also skip the commit log, which \
                Titan's do not. The paper has the time of GC and merges alone; we have their index lookups, and all \
-               processor time. Both stay within 1.5 bytes for each live one.",
+               processor time. Both stay within 1.5 bytes for each live byte.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Processor time", CPU_SECONDS, ("s", 1.0), &["update", "rest"]),
-            View::bars("Questions to the index", LOOKUPS, ("thousands since the beginning", 1e3), &["settle", "rest"]),
-            View::bars("Addresses written to it", INSERTS, ("thousands since the beginning", 1e3), &["settle", "rest"]),
+            View::bars("Index lookups", LOOKUPS, ("thousands since the run began", 1e3), &["settle", "rest"]),
+            View::bars("Index writes", INSERTS, ("thousands since the run began", 1e3), &["settle", "rest"]),
         ],
         checks: vec![
             Check::new(
-                format!("questions and addresses, {CTM} over logs"),
+                format!("index lookups and writes, {CTM} over logs"),
                 "60.7 % less time, since the lookups and the writing back are avoided",
                 Rule::Saving(0.607),
                 |d| growth_ratio(d, (CTM, "logs"), &[LOOKUPS, INSERTS]),
@@ -121,10 +121,10 @@ pub(super) fn f15(scale: Scale, seed: u64) -> Experiment {
         note: POLICIES_NOTE,
         arms: policies(scale, seed),
         views: vec![
-            View::bars("Merges that moved values", MERGES, ("merges since the beginning", 1.0), &["settle", "rest"]),
-            View::bars("Moved as keys came down", MOVED[0], MIB, &["settle", "rest"]),
-            View::bars("Moved for the sake of scans", MOVED[1], MIB, &["settle", "rest"]),
-            View::bars("Moved out of garbage", MOVED[2], MIB, &["settle", "rest"]),
+            View::bars("Merges that moved values", MERGES, ("merges since the run began", 1.0), &["settle", "rest"]),
+            View::bars("Moved with keys to a lower level", MOVED[0], MIB, &["settle", "rest"]),
+            View::bars("Moved for scans", MOVED[1], MIB, &["settle", "rest"]),
+            View::bars("Moved to free space", MOVED[2], MIB, &["settle", "rest"]),
             View::bars("Sorted groups", GROUPS, ("groups", 1.0), &["settle", "rest"]),
         ],
         checks: vec![

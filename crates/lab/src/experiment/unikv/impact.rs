@@ -42,8 +42,8 @@ pub(super) fn e6(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 6, figure 14 (a)",
         title: "Size of the unsorted layer",
-        note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here, but 4 is at \
-        least four memtables.",
+        note: "The parameter is the paper's, of 100 GB of data, and stands for the same share of the data here, but 4 \
+        is at least four memtables.",
         arms: UNSORTED.map(at).into(),
         views: vec![
             View::lines("Load", RATE, KOPS, "load", "unsorted layer, GB of the paper's 100", true),
@@ -83,8 +83,8 @@ pub(super) fn e7(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 7, figure 14 (b)",
         title: "Size of the ranges that split",
-        note: "The parameter is the paper's, of 100 GB of data, and stands for as large a share here. A range has no \
-        memtable of its own here, so its size does not affect memory.",
+        note: "The parameter is the paper's, of 100 GB of data, and stands for the same share of the data here. A \
+        range has no memtable of its own here, so its size does not affect memory.",
         arms: RANGES.map(at).into(),
         views: vec![
             View::lines("Load", RATE, KOPS, "load", "range, GB of the paper's 100", false),
@@ -126,7 +126,7 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 8, figure 15 (a)",
         title: "Scans by threads",
-        note: "`inline` stands for LevelDB. The system is advised of the values ahead, where UniKV has 32 threads that \
+        note: "`inline` stands for LevelDB. Bifold advises the system of the values ahead; UniKV has 32 threads that \
         fetch them.",
         arms: [inline(scale), papers(scale)].iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Scans of 50", RATE, KOPS, &THREADS.map(|(name, _)| name))],
@@ -151,8 +151,8 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
                `top` counts.",
         arms: micro(scale, seed),
         views: vec![
-            View::bars("Resident at most", MEMORY, MIB, &["load", "read", "scan"]),
-            View::bars("Counted by the store", COUNTED, MIB, &["load", "read", "scan"]),
+            View::bars("Peak resident memory", MEMORY, MIB, &["load", "read", "scan"]),
+            View::bars("Memory counted by the store", COUNTED, MIB, &["load", "read", "scan"]),
             View::bars("Hash index", INDEX_BYTES, KIB, &["load", "read"]),
         ],
         checks: vec![
@@ -184,8 +184,8 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 11, table III",
         title: "Recovery",
-        note: "`inline` stands for LevelDB. The time is that of a whole opening: commit log, manifest, index. UniKV \
-               saves its index now and then; here the hashes of a table's keys are written with it, and the last \
+        note: "`inline` stands for LevelDB. The time is that of a whole open: commit log, manifest, index. UniKV \
+               saves its index periodically; here the hashes of a table's keys are written with it, and the last \
                series has no such hashes.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Opening after the process was killed", SECONDS, ("ms", 1e-3), &["open"])],

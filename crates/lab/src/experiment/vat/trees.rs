@@ -245,13 +245,13 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
     let mut checks: Vec<Check> = KINDS.map(close).into();
     checks.extend([
         Check::new(
-            "leveling, traffic with a log over that without, the most",
+            "leveling, traffic with a log over that without, largest ratio",
             "reduced significantly (the direction alone)",
             Rule::AtMost(1.0),
             move |d| most(d, log, inline),
         ),
         Check::new(
-            "traffic of tiering over that of leveling, the most",
+            "traffic of tiering over that of leveling, largest ratio",
             "decreased (the direction alone)",
             Rule::AtMost(1.0),
             move |d| most(d, tiering, inline),
@@ -268,8 +268,8 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::Vat,
         place: "§5, figure 3 and table 1",
         title: "What trees move, measured and predicted",
-        note: "Bifold's own trees in place of RocksDB, Kreon, BlobDB and PebblesDB, with growth factor 4, by the \
-               number of levels and not by growth factor. Bytes are those that the engine counts; the throughput of a \
+        note: "Bifold's own trees in place of RocksDB, Kreon, BlobDB and PebblesDB, with size ratio 4, by the \
+               number of levels and not by size ratio. Bytes are those that the engine counts; the throughput of a \
                device (beta) is left out. The bounds of 15 % are those of `bifold vat validate`.",
         arms: arms.collect(),
         views: vec![

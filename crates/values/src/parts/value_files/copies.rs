@@ -96,7 +96,7 @@ impl Copy {
         })
     }
 
-    /// Appends a tag: the value of `record` stands at `to`.
+    /// Appends a tag: the value of `record` is at `to`.
     ///
     /// # Errors
     /// I/O errors.

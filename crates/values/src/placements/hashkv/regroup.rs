@@ -97,7 +97,7 @@ struct GcSource {
     is_cold: bool,
 }
 
-/// The newest record of a key: its number and where it stands.
+/// The newest record of a key: its number and where it is.
 #[derive(Clone, Copy)]
 struct Newest {
     seqno: SeqNo,

@@ -28,7 +28,7 @@ const FREE_BYTES_MIN: u64 = 256 << 10;
 const FREE_BYTES_PER_GROUP: u64 = 64 << 10;
 const FREE_SHARE_MAX: u64 = 24;
 
-/// Groups in one run when everything is collected.
+/// Groups in one run when GC takes everything.
 const GROUPS_AT_ONCE: usize = 16;
 
 /// A unit is not worth GC if less than this share of it is dead.
@@ -208,7 +208,7 @@ pub(super) fn largest(options: &ValueOptions, state: &HashKvState) -> u64 {
     all(options, state).into_iter().map(|family| family.candidate.live).max().unwrap_or(0)
 }
 
-/// The candidates, and each family as a whole: a family is collected where all its groups are.
+/// The candidates, and each family as a whole: GC takes a family if it takes all its groups.
 fn all(options: &ValueOptions, state: &HashKvState) -> Vec<FamilyCandidate> {
     let mut all = candidates(options, state);
     all.retain(|family| family.unit.family().is_none_or(|unit| unit.hot_only));
@@ -274,7 +274,7 @@ pub(super) fn live_in_log(state: &HashKvState) -> u64 {
     state.cold_log.live().saturating_sub(ended)
 }
 
-/// Adds the groups that cannot be collected. The newest record of a key must be found among all files of its group, so
+/// Adds the groups that GC cannot take. The newest record of a key must be found among all files of its group, so
 /// one file blocks all others of its family.
 fn add_stuck(uncollected: &mut Uncollected, with_cold_segments: bool, state: &HashKvState) {
     let groups = &state.groups;

@@ -270,7 +270,7 @@ impl NovKv {
         let held = |unit: &VictimFile| match unit {
             unit if next.contains(&unit.file.id) => None,
             unit if unit.is_stuck => Some(UNREADABLE),
-            unit if !unit.is_complete => Some("it is still written to, or not durable yet"),
+            unit if !unit.is_complete => Some("it is still being written, or not durable yet"),
             unit if unit.valid_rate() >= threshold => Some("too little of it is dead: gc_threshold"),
             _ if rewrites => Some("compaction looks for more garbage first"),
             _ => Some(pressure.reason(&crate::placement::Placement::space(self))),

@@ -15,7 +15,7 @@ use crate::{
     placements::Settings,
 };
 
-/// Classes of update frequency: keys written 1, 2 to 3, 4 to 7, 8 to 14 times lately, and more often.
+/// Classes of update frequency: keys written 1, 2 to 3, 4 to 7, 8 to 14 times recently, and more often.
 const CLASSES: usize = 5;
 
 /// The number of live values is looked at after so many puts.
@@ -37,7 +37,7 @@ struct State {
     compressor: Compressor,
 }
 
-/// The class of a key that was written so often lately: the logarithm of the count.
+/// The class of a key that was written so often recently: the logarithm of the count.
 fn class(count: u8) -> usize {
     match count {
         0..=1 => 0,
@@ -62,7 +62,7 @@ impl Heads {
         Self { files, options: options.clone(), state: Mutex::new(state) }
     }
 
-    /// Appends a value to the file of its class and returns where it stands. `live_values` estimates how many there
+    /// Appends a value to the file of its class and returns where it is. `live_values` estimates how many there
     /// are.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ use crate::{
 /// live values, or longer ago.
 const AGES: usize = 4;
 
-/// Files of survivors are told from those of commits by this in the group of their description.
+/// Files of survivors are distinguished from those of commits by this in the group of their description.
 const SURVIVORS: u64 = 8;
 
 /// Moves what is live out of some files.

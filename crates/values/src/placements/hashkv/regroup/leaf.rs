@@ -1,4 +1,4 @@
-//! One group while it is collected: its copies, what commits write meanwhile, and the switch to the copies.
+//! One group during its GC: its copies, what commits write meanwhile, and the switch to the copies.
 
 use std::sync::Arc;
 
