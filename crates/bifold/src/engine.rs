@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, atomic::AtomicU64},
 };
 
-use bifold_contract::{Error, Result};
+use bifold_contract::{Error, Result, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
 
@@ -32,9 +32,18 @@ use crate::{
     background::{
         flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, waits::Waits, work::Work,
     },
-    commit::{memory::MemoryPlan, op::Op, pace::Pace, room::Room, syncs::Syncs, wal::Wal, write::Committer},
+    commit::{
+        memory::MemoryPlan,
+        op::Op,
+        pace::Pace,
+        room::Room,
+        syncs::Syncs,
+        wal::Wal,
+        write::{Committer, Condition},
+    },
     read::get::Reader,
     state::{health::Health, install::State, snapshot::Snapshots, tree::Tree, trees::Trees},
+    transaction::memory::TransactionMemory,
     waiting::{signal::Signal, sync::FairLock},
 };
 
@@ -58,6 +67,8 @@ pub(crate) struct Engine {
     pub visible: Arc<AtomicU64>,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
+    /// What open transactions hold.
+    pub transactions: Arc<TransactionMemory>,
     /// Its state, and every change of that.
     pub state: Arc<State>,
     /// Notifies threads that wait for a change of any of these.
@@ -111,6 +122,7 @@ impl Engine {
             wal: shared.wal,
             visible: shared.visible,
             snapshots: shared.snapshots,
+            transactions: shared.transactions,
             state: shared.state,
             signal: shared.signal,
             work: shared.work,
@@ -138,11 +150,11 @@ impl Engine {
     /// # Errors
     /// I/O errors, and every reason to refuse writes.
     pub fn commit(&self, ops: &[Op<'_>], durability: Durability) -> Result<()> {
-        self.commit_if(ops, durability, || Ok(true)).map(drop)
+        self.commit_if(ops, durability, &mut || Ok(true)).map(drop)
     }
 
     /// Commits `ops` if `condition` holds, with no other commit in between, and does what is due then if callers do
-    /// that. Returns whether it has committed.
+    /// that. Returns as [`Committer::commit_if`].
     ///
     /// # Errors
     /// As [`Engine::commit`], and those of `condition`.
@@ -150,13 +162,13 @@ impl Engine {
         &self,
         ops: &[Op<'_>],
         durability: Durability,
-        condition: impl FnOnce() -> Result<bool>,
-    ) -> Result<bool> {
-        let done = self.committer.commit_if(ops, durability, condition)?;
-        if done && !ops.is_empty() {
+        condition: &mut impl Condition,
+    ) -> Result<Option<SeqNo>> {
+        let committed = self.committer.commit_if(ops, durability, condition)?;
+        if committed.is_some() && !ops.is_empty() {
             self.waits.run_due_work()?;
         }
-        Ok(done)
+        Ok(committed)
     }
 
     /// Changes the options of a keyspace, and does what is due then if callers do that.

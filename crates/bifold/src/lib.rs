@@ -29,6 +29,7 @@
 //! | what users call | `api` |
 //! | commit: log, memtable, visibility; how fast writers go | `commit` |
 //! | point reads and iterators | `read` |
+//! | transactions: their reads and writes, the check at their commit | `transaction` |
 //! | flush, compaction, GC: which runs next, on which thread | `background` |
 //! | trees, every change of them, the manifest, opening after a stop or a crash | `state` |
 //! | waiting and notification | `waiting` |
@@ -47,6 +48,7 @@ mod commit;
 mod engine;
 mod read;
 mod state;
+mod transaction;
 mod waiting;
 
 pub use api::{
@@ -65,3 +67,4 @@ pub use api::{
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
 pub use read::scan::{Pair, Range};
+pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};

@@ -89,7 +89,26 @@ pub enum Error {
         /// Which.
         what: String,
     },
+    /// Another commit has changed what a transaction relies on. Nothing of the transaction was committed; it may
+    /// succeed when it is begun again.
+    Conflict {
+        /// The keyspace of the key.
+        keyspace: String,
+        /// The key that was changed. In a range that the transaction has scanned it may be a new one.
+        key: Box<[u8]>,
+    },
+    /// Open transactions would take more memory than they may. Nothing of this one was committed, and nothing was
+    /// changed by the call that returned this.
+    TransactionTooLarge {
+        /// Bytes that all open transactions would take.
+        bytes: u64,
+        /// What they may take.
+        bytes_max: u64,
+    },
 }
+
+/// So many bytes of a key are shown in a message.
+const KEY_SHOWN_MAX: usize = 64;
 
 /// Damage found in a file: the offset, what should be there and what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -155,6 +174,12 @@ impl Error {
         }
     }
 
+    /// Whether a transaction failed because of another commit, so that trying again may help.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Conflict { .. })
+    }
+
     /// Whether the content of a file is damaged.
     #[must_use]
     pub fn is_corruption(&self) -> bool {
@@ -186,7 +211,12 @@ impl Error {
             | Self::NewerFormat { path, .. }
             | Self::Full { path, .. } => Some(path),
             Self::Poisoned { cause } => cause.path(),
-            Self::InvalidArgument { .. } | Self::Panicked { .. } | Self::ReadOnly | Self::Closed { .. } => None,
+            Self::InvalidArgument { .. }
+            | Self::Panicked { .. }
+            | Self::ReadOnly
+            | Self::Closed { .. }
+            | Self::Conflict { .. }
+            | Self::TransactionTooLarge { .. } => None,
         }
     }
 }
@@ -242,6 +272,21 @@ impl fmt::Display for Error {
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),
+            Self::Conflict { keyspace, key } => {
+                let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
+                let more = if shown.len() < key.len() { "…" } else { "" };
+                write!(
+                    f,
+                    "conflict: key `{}{more}` of keyspace `{keyspace}` was changed after the transaction began; \
+                     nothing was committed; begin again, or use `Db::transact`, which does",
+                    shown.escape_ascii()
+                )
+            }
+            Self::TransactionTooLarge { bytes, bytes_max } => write!(
+                f,
+                "open transactions would take {bytes} bytes, they may take {bytes_max}; nothing was committed; split \
+                 the transaction, read less in it, end others, or raise `transaction_bytes_max` or `memory_limit`"
+            ),
         }
     }
 }

@@ -82,6 +82,13 @@ impl BlockCache {
         }
     }
 
+    /// From now on holds at most `capacity_bytes`; evicts what is too much.
+    pub fn set_capacity(&self, capacity_bytes: u64) {
+        if let Some(blocks) = &self.blocks {
+            blocks.set_capacity(capacity_bytes);
+        }
+    }
+
     /// Bytes in use.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -123,6 +130,20 @@ mod tests {
             let kept = (0..blocks).filter(|&offset| cache.get(1, offset).is_some()).count() as u64;
             assert_eq!((cache.hits(), cache.misses()), (kept, blocks - kept));
         }
+    }
+
+    #[test]
+    fn a_cache_gives_up_memory_and_takes_it_again() {
+        let cache = BlockCache::new(4 << 20);
+        let fill = || (0..8000).for_each(|offset| cache.insert(1, offset, vec![0; 1000].into()));
+        fill();
+        cache.set_capacity(1 << 20);
+        assert!(cache.bytes() <= 1 << 20, "{}", cache.bytes());
+        fill();
+        assert!(cache.bytes() <= 1 << 20, "{}", cache.bytes());
+        cache.set_capacity(4 << 20);
+        fill();
+        assert!(cache.bytes() > 2 << 20, "{}", cache.bytes());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{IoSource, Locator, Result, SeqNo};
+use bifold_contract::{IoSource, Locator, Result, SeqNo, key::MAX_SEQNO};
 use bifold_io::striped::Striped;
 
 use crate::{
@@ -98,6 +98,25 @@ impl Version {
             }
         }
         Ok(Layer::Unknown)
+    }
+
+    /// Whether a table has a version of `key`, or a range tombstone over it, with a number above `after`. Tables
+    /// without such numbers are not asked.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn has_newer(&self, key: &[u8], key_hash: u64, after: SeqNo) -> Result<bool> {
+        let tables = self.levels().iter().flatten().filter_map(|run| run.find(key));
+        for table in tables.filter(|table| table.meta().max_seqno > after) {
+            if table.covering(key, MAX_SEQNO) > after {
+                return Ok(true);
+            }
+            let found = table.get(key, key_hash, MAX_SEQNO, IoSource::Get)?;
+            if found.is_some_and(|found| found.seqno > after) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a table may have a version of a key with this hash, by what is held in memory: tables whose filters

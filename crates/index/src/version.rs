@@ -20,7 +20,7 @@ use std::{
 };
 
 use bifold_contract::{
-    Error, FileId, Level, LevelEdit, Levels, Locator, Result, Run, RunId, TableMeta, edit::TableRemoved,
+    Error, FileId, Level, LevelEdit, Levels, Locator, Result, Run, RunId, SeqNo, TableMeta, edit::TableRemoved,
     policy::NewestFirst,
 };
 use level0::Level0Index;
@@ -137,6 +137,18 @@ impl Version {
         end: Option<&'a [u8]>,
     ) -> impl Iterator<Item = &'a Arc<Table>> {
         self.tables().filter(move |table| table.meta().overlaps(start, end))
+    }
+
+    /// The tables that may hold a key in `start..=end` (`None`: unbounded) and have a number above `after`, newest data
+    /// first.
+    pub fn newer<'a>(
+        &'a self,
+        start: Option<&'a [u8]>,
+        end: Option<&'a [u8]>,
+        after: SeqNo,
+    ) -> impl Iterator<Item = &'a Arc<Table>> {
+        let tables = self.levels.iter().flatten().flat_map(move |run| run.overlapping(start, end));
+        tables.filter(move |table| table.meta().max_seqno > after)
     }
 
     /// As few sorted streams as can be of all tables that may hold a key in `start..=end` (`None`: unbounded), and of

@@ -21,6 +21,7 @@
 //! | [`damage`], [`allocations`] | damage of every kind to closed and killed databases, under a memory limit |
 //! | [`damaged_program`] | the same through the program, in processes with limits on memory and time |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
+//! | [`transactions`] | real threads run transactions; their histories have no anomaly |
 //! | [`lost_sync`], [`each_sync`] | a sync fails, or power is lost during it, while threads wait for it |
 //! | [`trace`], [`syscalls`] | real processes killed at their N-th system call, or that call fails; recovery as well |
 //! | [`program`] | the program's commands, with failing system calls |
@@ -61,4 +62,5 @@ pub mod splits;
 pub mod syscalls;
 pub mod themes;
 pub mod trace;
+pub mod transactions;
 pub mod value;

@@ -65,6 +65,7 @@ const EMPTIED: Test = Test::Integration("bifold", "all", "full_disk::a_disk_that
 const LEFTOVERS: Test = Test::Integration("bifold", "all", "full_disk::a_full_disk_without");
 const ERRNO: Test = Test::Proof("errno");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
+const TRANSACTIONS: Test = Test::Proof("transactions");
 const POWER: Test = Test::Proof("power");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
 const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
@@ -221,6 +222,11 @@ pub const ALL: &[Planted] = &[
     bug("visible_is_enough", UNSEEN),
     bug("end_before_release", ENDED),
     bug("change_shared_files", HARD_LINKS),
+    bug("transaction_forgets_ranges", TRANSACTIONS),
+    bug("transaction_checks_early", TRANSACTIONS),
+    bug("transaction_publishes_first", TRANSACTIONS),
+    bug("transaction_ignores_deletes", TRANSACTIONS),
+    bug("transaction_overlooks_tables", TRANSACTIONS),
 ];
 
 /// The result for one planted bug.

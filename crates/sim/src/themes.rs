@@ -12,7 +12,7 @@ use crate::{
     kill, lost_sync, metamorphic, nested, power, program,
     read::Trouble,
     report::{Report, guarded},
-    splits, syscalls,
+    splits, syscalls, transactions,
 };
 
 /// One test.
@@ -59,6 +59,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "concurrent", soak: |seed| concurrent::run(seed, CONCURRENT_STEPS) },
     Theme { name: "lost_sync", soak: lost_sync::run },
     Theme { name: "each_sync", soak: each_sync::run },
+    Theme { name: "transactions", soak: transactions::run },
     Theme { name: "determinism", soak: determinism::run },
 ];
 
@@ -165,6 +166,7 @@ pub fn replay(name: &str, replay: &Replay) -> Result<Report, String> {
             };
             return Ok(with_this(|program| syscalls::replay(program, seed, place)));
         }
+        ("transactions", ..) => return Ok(transactions::again(seed)),
         ("concurrent", ..) => return Ok(concurrent::run(seed, number("steps").unwrap_or(CONCURRENT_STEPS))),
         _ => return find(name).map(|theme| (theme.soak)(seed)),
     }

@@ -31,7 +31,7 @@ const KEYSPACE_NAME_MAX: usize = 255;
 /// An open database: a directory that no other process writes to while it is open.
 ///
 /// Cheap to clone and to share between threads. The database closes when [`Db::close`] is called or when its last
-/// handle ([`Db`], [`Keyspace`], [`Snapshot`]) is dropped.
+/// handle ([`Db`], [`Keyspace`], [`Snapshot`], [`Transaction`](crate::Transaction)) is dropped.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("bifold-doc-{}", std::process::id()));
@@ -333,6 +333,10 @@ impl Db {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.engine().options
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -185,11 +185,11 @@ impl Keyspace {
         op.check()?;
         let engine = &self.handle.engine;
         let mut current = None;
-        let swapped = engine.commit_if(&[op], engine.options.durability, || {
+        let swapped = engine.commit_if(&[op], engine.options.durability, &mut || {
             current = engine.reader.current(&self.tree, key)?;
             Ok(current.as_deref() == expected)
         })?;
-        Ok(if swapped { Swap::Done } else { Swap::Mismatch { current } })
+        Ok(if swapped.is_some() { Swap::Done } else { Swap::Mismatch { current } })
     }
 
     /// Merges all data of `range` into one sorted run and drops what is deleted or overwritten. Waits for the end.
@@ -224,16 +224,21 @@ pub(crate) fn prefix_bounds(prefix: &[u8]) -> KeyBounds {
 
 /// A range as a first key and an exclusive end (`None`: no end). `None` when no key can lie in it.
 pub(crate) fn delete_bounds<K: AsRef<[u8]>>(range: &impl RangeBounds<K>) -> Option<DeleteBounds> {
+    interval_of(&owned_bounds(range))
+}
+
+/// The same for owned bounds.
+pub(crate) fn interval_of((lower, upper): &KeyBounds) -> Option<DeleteBounds> {
     // The smallest key greater than `key` is `key` followed by a zero byte.
-    let after = |key: &K| Box::from([key.as_ref(), &[0]].concat());
-    let start: Box<[u8]> = match range.start_bound() {
-        Bound::Included(key) => key.as_ref().into(),
+    let after = |key: &[u8]| Box::from([key, &[0]].concat());
+    let start: Box<[u8]> = match lower {
+        Bound::Included(key) => key.clone(),
         Bound::Excluded(key) => after(key),
         Bound::Unbounded => Box::default(),
     };
-    let end: Option<Box<[u8]>> = match range.end_bound() {
+    let end: Option<Box<[u8]>> = match upper {
         Bound::Included(key) => Some(after(key)),
-        Bound::Excluded(key) => Some(key.as_ref().into()),
+        Bound::Excluded(key) => Some(key.clone()),
         Bound::Unbounded => None,
     };
     end.as_ref().is_none_or(|end| start < *end).then_some((start, end))

@@ -6,6 +6,7 @@
 
 mod compaction;
 mod own;
+mod placement_kind;
 mod reads;
 mod text;
 mod values;
@@ -23,6 +24,7 @@ use self::text::{current_names, insert_at, overlay, rename_old};
 pub use self::{
     compaction::{Compaction, HashIndex, Leveled, Tiered, TwoLayer},
     own::PlacementName,
+    placement_kind::PlacementKind,
     reads::Reads,
     text::Renamed,
     values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
@@ -83,67 +85,6 @@ impl Default for Workers {
     }
 }
 
-/// Where values live. A keyspace keeps the placement it was created with: opening it with another is an error. `bifold
-/// convert` copies a database into one with another placement.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PlacementKind {
-    /// Inline, in the tables: a plain LSM-tree.
-    #[default]
-    Inline,
-    /// In files, in the order of arrival. GC begins with the oldest and looks each key up in the index.
-    #[serde(rename = "wisckey")]
-    WiscKey,
-    /// In files, grouped by the hash of the key. GC needs no index lookups.
-    #[serde(rename = "hashkv")]
-    HashKv,
-    /// In files, in the order of arrival and then by key. Compaction records what is dead; GC neither looks keys up in
-    /// the index nor writes to it.
-    #[serde(rename = "novkv")]
-    NovKv,
-    /// Values of medium size in files sorted by key, which compaction merges; large ones in logs.
-    #[serde(rename = "diffkv")]
-    DiffKv,
-    /// Inline in level 0, from level 1 on in files sorted by key. Meant for `compaction.two_layer` and
-    /// `partition_bytes`: [`KeyspaceOptions::unikv`] has both.
-    #[serde(rename = "unikv")]
-    UniKv,
-    /// In files by update frequency. GC moves them to files by age, with few index lookups and no index writes.
-    #[serde(rename = "streams")]
-    Streams,
-    /// Where a placement of this name in [`Options::placements`] puts them. In TOML `placement = { own = "name" }`.
-    Own(PlacementName),
-}
-
-impl PlacementKind {
-    /// Bifold's own.
-    pub const ALL: [Self; 7] =
-        [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
-
-    /// A placement that another author wrote: [`Options::placements`] must have it whenever the database is opened.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] when this is no name for one ([`PlacementName`]).
-    pub fn own(name: &str) -> Result<Self> {
-        PlacementName::new(name).map(Self::Own)
-    }
-
-    /// As options, statistics and the manifest call it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        match self {
-            Self::Inline => "inline",
-            Self::WiscKey => "wisckey",
-            Self::HashKv => "hashkv",
-            Self::NovKv => "novkv",
-            Self::DiffKv => "diffkv",
-            Self::UniKv => "unikv",
-            Self::Streams => "streams",
-            Self::Own(name) => name.as_str(),
-        }
-    }
-}
-
 /// Options of a database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -193,6 +134,10 @@ pub struct Options {
     /// unit of values if that is more, in case other programs fill the disk.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
+    /// The most bytes that all open transactions together take for their writes and for what they have read. The block
+    /// cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made smaller where that asks for it.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub transaction_bytes_max: Option<u64>,
     /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
@@ -217,6 +162,7 @@ impl Default for Options {
             background_bytes_per_second: None,
             log_bytes: 512 << 20,
             free_bytes_min: None,
+            transaction_bytes_max: None,
             placements: Registry::default(),
             keyspace: KeyspaceOptions::default(),
         }

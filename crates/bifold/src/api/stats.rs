@@ -143,6 +143,8 @@ pub struct MemoryStats {
     pub values: u64,
     /// Reserved for compaction buffers.
     pub compaction: u64,
+    /// In open transactions: what they have read and written.
+    pub transactions: u64,
     /// Of files that are read through mapped pages: at most `mapped_bytes_max`, not part of the limit. So many bytes of
     /// the process's resident memory may be pages that it shares with the system's page cache.
     pub mapped: u64,
@@ -307,6 +309,7 @@ impl MemoryStats {
             metadata: engine.tables.metadata_bytes(),
             values: engine.trees.all().iter().map(|p| p.placement().memory_bytes()).sum(),
             compaction: engine.plan.compaction,
+            transactions: engine.transactions.bytes(),
             mapped: engine.dir.mapped_bytes(),
             cache_hits: cache.hits(),
             cache_misses: cache.misses(),
@@ -395,6 +398,7 @@ impl SnapshotStats {
             kind: match open.holder {
                 Holder::Snapshot => "snapshot",
                 Holder::Iterator => "iterator",
+                Holder::Transaction => "transaction",
             },
         };
         engine.snapshots.describe().into_iter().map(describe).collect()

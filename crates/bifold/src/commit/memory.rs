@@ -10,6 +10,7 @@
 //! ├─ buffers      in which merges and GC move values: 16 MiB for each worker, at most a thirty-second; the fuller, the
 //! │               smaller
 //! └─ cache        the rest, or `cache_bytes`
+//!    └─ transactions   what open ones hold, taken from the cache: at most a sixteenth, or `transaction_bytes_max`
 //! ```
 //!
 //! `stats.memory.values` counts what placements hold: filters, buffers and open value files. Open files are counted
@@ -45,6 +46,10 @@ pub(crate) struct MemoryPlan {
     pub buffers: u64,
     /// The block cache.
     pub cache: u64,
+    /// What the cache and open transactions have together.
+    pub rest: u64,
+    /// What open transactions have at most.
+    pub transactions: u64,
     /// Buffers of compactions.
     pub compaction: u64,
     /// Slots of the append region.
@@ -73,7 +78,8 @@ impl MemoryPlan {
         let appends = (limit / 16).min(APPENDED_FILES_MAX * SLOT_BYTES);
         let rest = limit - memtable * MEMTABLES_MAX as u64 - compaction - metadata - filters - buffers - appends;
         let cache = options.cache_bytes.map_or(rest, |bytes| bytes.min(rest));
-        Self { limit, memtable, metadata, filters, buffers, cache, compaction, appends }
+        let transactions = options.transaction_bytes_max.unwrap_or(limit / 16).min(rest);
+        Self { limit, memtable, metadata, filters, buffers, cache, rest, transactions, compaction, appends }
     }
 
     /// How many files have a slot in the append region, and how files are read.

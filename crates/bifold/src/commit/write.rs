@@ -43,6 +43,29 @@ const POINTER_BYTES: usize = 12;
 /// The largest commit, in bytes: what one log record can hold, with a margin.
 pub(crate) const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
 
+/// What must hold for a commit to be made.
+pub(crate) trait Condition {
+    /// Called without the commit lock, right before it is taken. What takes long is done here.
+    ///
+    /// # Errors
+    /// Nothing is committed then, and the commit returns the error.
+    fn prepare(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called under the commit lock. Returns whether the commit is made.
+    ///
+    /// # Errors
+    /// As [`Condition::prepare`].
+    fn holds(&mut self) -> Result<bool>;
+}
+
+impl<F: FnMut() -> Result<bool>> Condition for F {
+    fn holds(&mut self) -> Result<bool> {
+        self()
+    }
+}
+
 /// The path of writes: everything between the caller's bytes and visibility.
 pub(crate) struct Committer {
     pub clock: Arc<dyn Clock>,
@@ -65,7 +88,8 @@ pub(crate) struct Committer {
 
 impl Committer {
     /// Commits `ops`, which the caller has checked, atomically if `condition` holds, with no other commit in between.
-    /// Returns whether it did.
+    /// Returns the commit's last number; `None` if the condition does not hold. Without `ops` the condition is not
+    /// asked.
     ///
     /// # Errors
     /// I/O errors, every reason to refuse writes, and those of `condition`.
@@ -73,11 +97,11 @@ impl Committer {
         &self,
         ops: &[Op<'_>],
         durability: Durability,
-        condition: impl FnOnce() -> Result<bool>,
-    ) -> Result<bool> {
+        condition: &mut impl Condition,
+    ) -> Result<Option<SeqNo>> {
         self.health.takes_writes()?;
         if ops.is_empty() {
-            return Ok(true);
+            return Ok(Some(self.visible.load(Ordering::Acquire)));
         }
         let bytes: u64 = ops.iter().map(Op::bytes).sum();
         if bytes > COMMIT_BYTES_MAX {
@@ -89,12 +113,13 @@ impl Committer {
         let in_memtable = ops.iter().map(Op::memtable_bytes).sum();
         let may_have_waited = self.throttle.pace(ops, bytes, in_memtable)?;
         laps.end_if(Step::Pace, has_looked || may_have_waited);
+        condition.prepare()?;
         let (last, has_many_logs) = {
             let (mut wal, has_waited) = self.wal.hold_and_tell();
             laps.end_if(Step::Lock, has_waited);
             self.health.takes_writes()?;
-            if !condition()? {
-                return Ok(false);
+            if !condition.holds()? {
+                return Ok(None);
             }
             if let Some(dropped) = ops.iter().find(|op| op.tree.is_dropped()) {
                 return Err(Error::Closed { what: format!("keyspace `{}`", dropped.tree.name) });
@@ -122,7 +147,7 @@ impl Committer {
         let time = self.clock.now().saturating_sub(begin);
         self.counters.put_latency.record(time);
         self.counters.slow_commits.note(begin, time, laps);
-        Ok(true)
+        Ok(Some(last))
     }
 
     /// Writes the values to separate to their files, then does [`Committer::log_and_apply`].

@@ -30,6 +30,7 @@ use crate::{
         health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, tree::Tree,
         trees::Trees,
     },
+    transaction::memory::TransactionMemory,
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
 };
 
@@ -63,6 +64,7 @@ pub(super) struct Shared {
     pub wal: Arc<FairLock<Wal>>,
     pub visible: Arc<AtomicU64>,
     pub snapshots: Arc<Snapshots>,
+    pub transactions: Arc<TransactionMemory>,
     pub state: Arc<State>,
     pub signal: Arc<Signal>,
     pub work: Arc<Work>,
@@ -94,6 +96,7 @@ impl Shared {
         ));
         let health = Arc::new(Health::new(Arc::clone(&signal), found.options.access));
         let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
+        let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
         let state = State {
             dir: found.dir.clone(),
             access: found.options.access,
@@ -121,6 +124,7 @@ impl Shared {
             wal,
             visible,
             snapshots,
+            transactions,
             state: Arc::new(state),
             signal,
             work,

@@ -303,6 +303,15 @@ impl Reader {
         self.find_now(tree, key, || MAX_SEQNO)
     }
 
+    /// The value that `key` had at `snapshot`, which is open. Unlike [`Reader::get`] it is not counted as a read of the
+    /// user's.
+    ///
+    /// # Errors
+    /// As [`Reader::get`].
+    pub fn seen_at(&self, tree: &Tree, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+        self.find_now(tree, key, || snapshot)
+    }
+
     /// The pointer to the newest value of `key`, if that is a separated value.
     ///
     /// # Errors

@@ -279,6 +279,11 @@ impl Range {
         self
     }
 
+    /// An entry that is not stored, as if this iterator had yielded it.
+    pub(crate) fn pair_of(&self, key: &[u8], value: Value) -> Pair {
+        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload: value, pinned: Arc::clone(&self.pinned) }
+    }
+
     pub(super) fn step(&mut self, end: End) -> Option<Result<Pair>> {
         if self.left == Some(0) {
             return None;

@@ -28,6 +28,8 @@ pub(crate) enum Holder {
     Snapshot,
     /// An iterator that was not given one.
     Iterator,
+    /// A [`crate::Transaction`].
+    Transaction,
 }
 
 /// The open snapshots of a database.

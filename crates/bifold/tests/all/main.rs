@@ -28,6 +28,7 @@ mod space_held;
 mod stats;
 mod support;
 mod threads;
+mod transactions;
 mod unikv;
 mod values;
 mod waiting_model;

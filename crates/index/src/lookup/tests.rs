@@ -93,6 +93,31 @@ impl Locator for Exact {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
+    /// The newest operation on a key decides; older ones may be there or not.
+    #[test]
+    fn newer_operations_are_found_by_key_and_by_range(
+        pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),
+        level0_runs in 1usize..4,
+    ) {
+        let disk = Disk::new();
+        let version = version(&disk, &pieces, level0_runs);
+        let ops: Vec<_> = pieces.concat();
+        let is_on = |op: &Op, key: u8| match *op {
+            Op::Put(k) | Op::Delete(k) => k == key,
+            Op::DeleteRange(start, end) => start <= key && end.is_none_or(|end| key < end),
+        };
+        for key in 0..20u8 {
+            let newest = (1..).zip(&ops).filter(|(_, op)| is_on(op, key)).map(|(seqno, _)| seqno).last().unwrap_or(0);
+            for after in 0..=ops.len() as u64 {
+                let bytes = [key];
+                prop_assert_eq!(version.has_newer(&bytes, key_hash(&bytes), after).unwrap(), newest > after);
+                let tables = version.newer(Some(&bytes), Some(&bytes), after);
+                let found = tables.map(|table| table.meta().max_seqno).max().unwrap_or(0);
+                prop_assert!(found > after || newest <= after, "{} is not found after {}", key, after);
+            }
+        }
+    }
+
     #[test]
     fn a_lookup_finds_what_the_history_says(
         pieces in prop::collection::vec(prop::collection::vec(op(), 1..8), 1..7),

@@ -114,6 +114,18 @@ impl TableRun {
         self.tables[from..].iter().take(2).any(|table| table.meta().overlaps(start, end))
     }
 
+    /// Its tables that may hold a key in `start..=end` (`None`: unbounded), in key order.
+    pub fn overlapping<'a>(
+        &'a self,
+        start: Option<&'a [u8]>,
+        end: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = &'a Arc<Table>> {
+        let from = start.and_then(|start| self.position(start)).unwrap_or(0);
+        let begins_in_time = move |table: &&Arc<Table>| end.is_none_or(|end| *table.meta().smallest <= *end);
+        let tables = self.tables[from..].iter().take_while(begins_in_time);
+        tables.filter(move |table| table.meta().overlaps(start, end))
+    }
+
     /// A new cursor over its entries, not yet placed.
     #[must_use]
     pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> RunCursor {

@@ -104,6 +104,7 @@ fn one_option_is_set_by_name() {
         "memory_limit=256MiB",
         "cache_bytes=1.5 MiB",
         "open_files_max=100",
+        "transaction_bytes_max=8MiB",
         "durability=sync",
         "workers.threads=3",
         "keyspace.compression=zstd",
@@ -118,6 +119,7 @@ fn one_option_is_set_by_name() {
     assert_eq!(options.memory_limit, 256 << 20);
     assert_eq!(options.cache_bytes, Some(3 << 19));
     assert_eq!(options.open_files_max, 100);
+    assert_eq!(options.transaction_bytes_max, Some(8 << 20));
     assert_eq!(options.durability, Durability::Sync);
     assert_eq!(options.workers, Workers::Threads(3));
     assert_eq!(options.keyspace.compaction, Compaction::Leveled(Leveled { size_ratio: 8, ..Leveled::default() }));
