@@ -50,9 +50,13 @@ pub fn log_payload(payload: &[u8]) {
 
 /// The record of a generation of a backup: as it is, and with a sum that matches, so that its fields are decoded.
 pub fn generation(bytes: &[u8]) {
-    let _refused = backup::decode(bytes);
+    let _refused = (backup::decode(bytes), backup::decode_deleted(bytes));
     let Some(end) = bytes.len().checked_sub(16) else { return };
-    if let Ok(record) = backup::decode(&backup::sealed(bytes[..end].to_vec())) {
+    let sealed = backup::sealed(bytes[..end].to_vec());
+    if let Ok(deleted) = backup::decode_deleted(&sealed) {
+        assert_eq!(backup::decode_deleted(&backup::encode_deleted(&deleted)), Ok(deleted));
+    }
+    if let Ok(record) = backup::decode(&sealed) {
         assert_eq!(backup::decode(&backup::encode(&record)), Ok(record), "an encoded record reads as it was");
     }
 }

@@ -38,6 +38,8 @@ mod tag {
     pub const NEW_BYTES: u64 = 6;
     pub const FILE: u64 = 3;
     pub const MANIFEST: u64 = 5;
+    pub const DELETED_UPTO: u64 = 7;
+    pub const NOT_DELETED: u64 = 9;
 }
 
 /// One generation: all that it takes to restore a database.
@@ -58,6 +60,29 @@ pub struct GenerationRecord {
     /// Its manifest, byte by byte.
     pub manifest: Vec<u8>,
 }
+
+/// Which generations are deleted, whatever the directory says: a power loss may bring back a record that was removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Deleted {
+    /// Generations with larger numbers are not.
+    pub upto: u64,
+    /// Nor are these, in ascending order. All others are.
+    pub but: Vec<u64>,
+}
+
+impl Deleted {
+    /// Whether the generation with this number is deleted.
+    #[must_use]
+    pub fn contains(&self, number: u64) -> bool {
+        number <= self.upto && self.but.binary_search(&number).is_err()
+    }
+}
+
+/// The name of the file that says which generations are deleted.
+pub const DELETED: &str = "DELETED";
+
+/// The same file while it is being written.
+pub const DELETED_TEMPORARY: &str = "DELETED.tmp";
 
 /// One file of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +186,42 @@ pub fn encode(record: &GenerationRecord) -> Vec<u8> {
     sealed(out)
 }
 
+/// The bytes of the file [`DELETED`].
+#[must_use]
+pub fn encode_deleted(deleted: &Deleted) -> Vec<u8> {
+    let mut out = frame::file_header(MAGIC, VERSION, 0).to_vec();
+    for (tag, number) in [(tag::DELETED_UPTO, deleted.upto)]
+        .into_iter()
+        .chain(deleted.but.iter().map(|&number| (tag::NOT_DELETED, number)))
+    {
+        let mut body = Vec::new();
+        put_varint(&mut body, number);
+        put_varint(&mut out, tag);
+        put_slice(&mut out, &body);
+    }
+    sealed(out)
+}
+
+/// Decodes the file [`DELETED`].
+///
+/// # Errors
+/// If it is damaged, or was written by a newer release.
+pub fn decode_deleted(bytes: &[u8]) -> Result<Deleted, Corruption> {
+    let (fields, _) = checked(bytes)?;
+    let mut deleted = Deleted::default();
+    each_field(fields, &mut |tag, body, field| {
+        match tag {
+            tag::DELETED_UPTO => deleted.upto = body.varint_up_to(NUMBER_MAX)?,
+            tag::NOT_DELETED => deleted.but.push(body.varint_up_to(NUMBER_MAX)?),
+            other => skip(other, body, field)?,
+        }
+        body.end()
+    })
+    .map_err(|damage| damage.at(FILE_HEADER_BYTES as u64))?;
+    deleted.but.sort_unstable();
+    Ok(deleted)
+}
+
 /// Header and fields of a record, with the sum behind them.
 #[must_use]
 pub fn sealed(mut record: Vec<u8>) -> Vec<u8> {
@@ -181,31 +242,45 @@ fn encode_file(file: &StoredFile, out: &mut Vec<u8>) {
 /// # Errors
 /// If it is damaged, or was written by a newer release.
 pub fn decode(bytes: &[u8]) -> Result<GenerationRecord, Corruption> {
+    let (fields, database_id) = checked(bytes)?;
+    decode_fields(fields, database_id).map_err(|damage| damage.at(FILE_HEADER_BYTES as u64))
+}
+
+/// The fields of a record that matches its sum, and the id in its header.
+fn checked(bytes: &[u8]) -> Result<(&[u8], u64), Corruption> {
     // Before the sum: a newer version may have another one.
     let database_id = frame::file_id(bytes, MAGIC, VERSION)?;
-    let checked = bytes.len().checked_sub(SUM_BYTES).filter(|&end| end >= FILE_HEADER_BYTES);
-    let Some((said, sum)) = checked.map(|end| bytes.split_at(end)) else {
-        return Err(Corruption::new(bytes.len() as u64, "generation record", "its sum", "the end of the file"));
+    let end = bytes.len().checked_sub(SUM_BYTES).filter(|&end| end >= FILE_HEADER_BYTES);
+    let Some((said, sum)) = end.map(|end| bytes.split_at(end)) else {
+        return Err(Corruption::new(bytes.len() as u64, WHAT, "its sum", "the end of the file"));
     };
     if xxh3_128(said).to_le_bytes() != sum {
         let expected = "a record that matches its sum";
-        return Err(Corruption::new(FILE_HEADER_BYTES as u64, "generation record", expected, "one that does not"));
+        return Err(Corruption::new(FILE_HEADER_BYTES as u64, WHAT, expected, "one that does not"));
     }
-    decode_fields(&said[FILE_HEADER_BYTES..], database_id).map_err(|damage| damage.at(FILE_HEADER_BYTES as u64))
+    Ok((&said[FILE_HEADER_BYTES..], database_id))
 }
 
-fn decode_fields(fields: &[u8], database_id: u64) -> Result<GenerationRecord, Corruption> {
-    let mut record = GenerationRecord { database_id, ..GenerationRecord::default() };
+/// Takes the tag, the body and the whole of a field.
+type TakeField<'f> = &'f mut dyn FnMut(u64, &mut Input<'_>, &Input<'_>) -> Result<(), Corruption>;
+
+fn each_field(fields: &[u8], take: TakeField<'_>) -> Result<(), Corruption> {
     let mut input = Input::new(fields, WHAT);
     while !input.is_empty() {
         let field = input;
         let (tag, body) = (input.varint()?, input.slice()?);
         let base = (input.position() - body.len()) as u64;
-        let mut body = Input::new(body, WHAT);
-        decode_field(tag, &mut body, &field, &mut record).map_err(|damage| damage.at(base))?;
+        take(tag, &mut Input::new(body, WHAT), &field).map_err(|damage| damage.at(base))?;
     }
+    Ok(())
+}
+
+fn decode_fields(fields: &[u8], database_id: u64) -> Result<GenerationRecord, Corruption> {
+    let mut record = GenerationRecord { database_id, ..GenerationRecord::default() };
+    each_field(fields, &mut |tag, body, field| decode_field(tag, body, field, &mut record))?;
     if record.number == 0 || record.manifest.is_empty() {
-        return Err(input.damage("a number and a manifest", "the end of the record"));
+        let found = "the end of the record";
+        return Err(Corruption::new(fields.len() as u64, WHAT, "a number and a manifest", found));
     }
     Ok(record)
 }
@@ -226,12 +301,17 @@ fn decode_field(
         tag::NEW_BYTES => record.new_bytes = body.varint()?,
         tag::FILE => record.files.push(decode_file(body, record.files.last().map(|file| &*file.name))?),
         tag::MANIFEST => record.manifest = take_all(body)?.to_vec(),
-        other if other % 2 == 1 => {
-            return Err(field.damage("a field this release knows (upgrade Bifold)", format!("field {other}")));
-        }
-        _ => drop(take_all(body)?),
+        other => skip(other, body, field)?,
     }
     body.end()
+}
+
+/// Skips an unknown field.
+fn skip(tag: u64, body: &mut Input<'_>, field: &Input<'_>) -> Result<(), Corruption> {
+    if tag % 2 == 1 {
+        return Err(field.damage("a field this release knows (upgrade Bifold)", format!("field {tag}")));
+    }
+    take_all(body).map(drop)
 }
 
 fn take_all<'a>(body: &mut Input<'a>) -> Result<&'a [u8], Corruption> {
@@ -284,6 +364,15 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         assert_eq!(decode(&encode(&sample())), Ok(sample()));
+    }
+
+    #[test]
+    fn deleted_generations_are_those_up_to_a_number_but_some() {
+        let deleted = Deleted { upto: 6, but: vec![3, 5] };
+        assert_eq!(decode_deleted(&encode_deleted(&deleted)), Ok(deleted.clone()));
+        assert_eq!((1..9).filter(|&number| deleted.contains(number)).collect::<Vec<_>>(), [1, 2, 4, 6]);
+        assert!(!Deleted::default().contains(1));
+        assert!(decode(&encode_deleted(&deleted)).is_err(), "it is no record of a generation");
     }
 
     #[test]
