@@ -50,6 +50,7 @@ mod state;
 mod waiting;
 
 pub use api::{
+    backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db, Snapshot},
