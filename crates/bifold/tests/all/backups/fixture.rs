@@ -1,4 +1,5 @@
-//! Every release restores from repositories that earlier ones wrote. `fixtures/backup-v1` was written by the first one.
+//! Every release restores from repositories that earlier ones wrote. The one in `v1`, beside this file, was written by
+//! the first release.
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ use super::{held, options};
 use crate::support::{TempDir, entries, fill};
 
 fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/backup-v1")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/backups/v1")
 }
 
 /// The history of the fixture. Returns what each generation holds. It stays as it is as long as the fixture does.
