@@ -115,7 +115,7 @@ struct Repositories {
 }
 
 /// A copy of the files, with the database open.
-struct Stage {
+struct BackupStage {
     fs: MemoryFs,
     faulty: FaultyFs,
     db: Db,
@@ -158,7 +158,7 @@ impl Repositories {
         if self.scene == Scene::Branch { BRANCH } else { env::DIR }
     }
 
-    fn open(&self) -> Result<Stage, Trouble> {
+    fn open(&self) -> Result<BackupStage, Trouble> {
         let fs = self.files.fork();
         let faulty = FaultyFs::over_memory(fs.clone());
         let db = Db::open_in(env::over(Arc::new(faulty.clone())), self.database(), self.options())?;
@@ -170,10 +170,10 @@ impl Repositories {
         if self.act != Act::Backup {
             former.push(backed_up(&db)?);
         }
-        Ok(Stage { fs, faulty, db, shown, former })
+        Ok(BackupStage { fs, faulty, db, shown, former })
     }
 
-    fn act(&self, stage: &Stage) -> bifold::Result<()> {
+    fn act(&self, stage: &BackupStage) -> bifold::Result<()> {
         let backup = || Backup::open_in(env::over(Arc::new(stage.faulty.clone())), REPOSITORY);
         match self.act {
             Act::Backup => stage.db.backup(REPOSITORY).map(drop),
@@ -205,7 +205,7 @@ impl Repositories {
         stage.faulty.clear();
         report.count("backups, prunings and restorations with a failing call", u64::from(was_reached));
         report.count("of them that failed", u64::from(done.is_err()));
-        let Stage { fs, db, shown, former, .. } = stage;
+        let BackupStage { fs, db, shown, former, .. } = stage;
         drop(db);
         match (self.act, &done) {
             (Act::Restore, Ok(())) => self.require_restored(&fs, &shown)?,

@@ -15,8 +15,8 @@
 //!   record whose removal a power loss takes back is none.
 //! * **A file is shared by content**: the same database id, name, length, and sum of every MiB. Numbers alone mean
 //!   little: a database that was restored and written to gives the same numbers to other files.
-//! * Sums of immutable files are kept in memory while the database is open ([`KnownSums`](create::KnownSums)). So its next backup does not
-//!   read them again; the first one after opening reads every file.
+//! * Sums of immutable files are kept in memory while the database is open ([`KnownSums`](create::KnownSums)). So its
+//!   next backup does not read them again; the first one after opening reads every file.
 
 pub(crate) mod create;
 mod prune;
@@ -190,13 +190,13 @@ impl Backup {
 
 /// Backups. See [`Backup`] for what else can be done with a repository.
 impl Db {
-    /// Copies the database as it is now into the repository in `dir`, as a new generation. The directory is a repository
-    /// or new or empty.
+    /// Copies the database as it is now into the repository in `dir`, as a new generation. The directory is a
+    /// repository, or new or empty.
     ///
-    /// Every byte is a real copy: nothing is shared with the database, unlike a [checkpoint](Db::checkpoint) on the same
-    /// file system. What the repository has from an earlier backup of this database is not copied again: tables and
-    /// value files never change. Each file that is copied is checked first, so a backup does not take over damage. When
-    /// this returns, the generation survives a power loss.
+    /// Every byte is a real copy: nothing is shared with the database, unlike a [checkpoint](Db::checkpoint) on the
+    /// same file system. What the repository has from an earlier backup of this database is not copied again: tables
+    /// and value files never change. Each file that is copied is checked first, so a backup does not take over damage.
+    /// When this returns, the generation survives a power loss.
     ///
     /// The database keeps working meanwhile, but files that it no longer needs are deleted only afterwards. The first
     /// backup after opening reads all files; later ones of the same [`Db`] read only those that are new.

@@ -22,9 +22,9 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Back up a database, and list, check, restore and delete its backups.
 
-A repository is a directory with several generations of one database or of several. All of it are real copies: nothing \
-is shared with the database, unlike a `checkpoint` on the same file system. A generation copies only the files that the \
-repository does not have yet, since most files of a database never change. Each stored MiB has a checksum.
+A repository is a directory with several generations of one database or of several. All of it are real copies: \
+nothing is shared with the database, unlike a `checkpoint` on the same file system. A generation copies only the files \
+that the repository does not have yet, since most files of a database never change. Each stored MiB has a checksum.
 
 Put the repository on another disk than the database. docs/backup.md says what a backup costs and what it does not do.";
 
@@ -134,7 +134,7 @@ pub struct PruneArgs {
 
 /// A generation, for people and as JSON.
 #[derive(Serialize)]
-struct Row {
+struct Listed {
     number: u64,
     taken_at: String,
     files: u64,
@@ -194,7 +194,7 @@ fn create(args: &CreateArgs, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 fn list(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
-    let rows: Vec<Row> = Backup::open(path)?.generations()?.iter().map(row).collect();
+    let rows: Vec<Listed> = Backup::open(path)?.generations()?.iter().map(row).collect();
     let is_damaged = rows.iter().any(|row| row.damage.is_some());
     if global.json {
         rows.iter().try_for_each(|row| out.json(row))?;
@@ -248,8 +248,8 @@ fn prune(args: &PruneArgs, global: &Global, out: &mut Output) -> Result<()> {
     out.line(format!("deleted {generations} and {files} ({})", output::bytes(pruned.bytes)))
 }
 
-fn row(generation: &Generation) -> Row {
-    Row {
+fn row(generation: &Generation) -> Listed {
+    Listed {
         number: generation.number,
         taken_at: utc(generation.taken_at_unix_seconds),
         files: generation.files,
@@ -261,7 +261,7 @@ fn row(generation: &Generation) -> Row {
     }
 }
 
-impl Row {
+impl Listed {
     fn line(&self, damaged: String) -> String {
         if let Some(damage) = &self.damage {
             return format!("{:>6}  {damaged}: {damage}", self.number);

@@ -1,5 +1,5 @@
-//! Deletes old generations. First it is recorded that they are deleted, durably; then their records are removed, and the
-//! files that no other record names.
+//! Deletes old generations. First it is recorded that they are deleted, durably; then their records are removed, and
+//! the files that no other record names.
 
 use std::collections::BTreeMap;
 

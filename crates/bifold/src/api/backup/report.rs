@@ -9,7 +9,7 @@ use bifold_format::backup::GenerationRecord;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupOptions {
-    /// At most this many bytes are read a second, so that others have the rest of the disk; `None`: as many as it gives.
+    /// At most this many bytes are read a second, so that others have the rest of the disk; `None`: no limit.
     pub bytes_per_second: Option<u64>,
 }
 

@@ -248,8 +248,8 @@ impl Repository {
 }
 
 impl Records {
-    /// The number of the next generation: larger than any before that is there or deleted, so larger than in the name of
-    /// any file that a record names.
+    /// The number of the next generation: larger than any before that is there or deleted, so larger than in the name
+    /// of any file that a record names.
     pub fn next_number(&self) -> u64 {
         let whole = self.whole.last().map_or(0, |record| record.number);
         whole.max(self.damaged.last().map_or(0, |(number, _)| *number)).max(self.deleted.upto) + 1
