@@ -7,6 +7,7 @@ use std::{hint::black_box, sync::Arc};
 
 use bifold_contract::Value;
 use bifold_format::{
+    backup,
     block::{self, BlockCursor, heads, sealed},
     checksum::checksum,
     filter::{Filter, key_hash, key_hashes},
@@ -45,6 +46,19 @@ pub fn log(bytes: &[u8]) {
 /// The operations of one commit, in an otherwise sound log: this gets past the checksums.
 pub fn log_payload(payload: &[u8]) {
     log(&framed(log::header(5), payload));
+}
+
+/// The record of a generation of a backup: as it is, and with a sum that matches, so that its fields are decoded.
+pub fn generation(bytes: &[u8]) {
+    let _refused = (backup::decode(bytes), backup::decode_deleted(bytes));
+    let Some(end) = bytes.len().checked_sub(16) else { return };
+    let sealed = backup::sealed(bytes[..end].to_vec());
+    if let Ok(deleted) = backup::decode_deleted(&sealed) {
+        assert_eq!(backup::decode_deleted(&backup::encode_deleted(&deleted)), Ok(deleted));
+    }
+    if let Ok(record) = backup::decode(&sealed) {
+        assert_eq!(backup::decode(&backup::encode(&record)), Ok(record), "an encoded record reads as it was");
+    }
 }
 
 /// A whole manifest.

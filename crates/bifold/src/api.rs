@@ -1,5 +1,6 @@
 //! What users call.
 
+pub(crate) mod backup;
 pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod db;

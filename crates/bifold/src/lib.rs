@@ -52,6 +52,7 @@ mod transaction;
 mod waiting;
 
 pub use api::{
+    backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db, Snapshot},

@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crate::{
     commands::{
         advise::AdviseArgs,
+        backup::BackupArgs,
         bench::BenchArgs,
         lab::{LabArgs, part::PartArgs},
         vat::VatArgs,
@@ -199,11 +200,15 @@ pub enum Command {
         long_about = "Make a consistent copy of a database in a new directory, which can be opened on its own.\n\n\
             On the same file system the copy shares tables and value files with the database by hard links, so it \
             takes little time and space. Such a copy is no backup: damage to a shared file damages both. On another \
-            file system everything is copied.",
+            file system everything is copied, each time. `bifold backup` makes backups.",
         after_long_help = "Examples:\n  bifold checkpoint my.db my-copy.db\n  \
-            bifold checkpoint my.db /mnt/other-disk/backup-2024-05-01"
+            bifold checkpoint my.db /mnt/other-disk/my-copy.db"
     )]
     Checkpoint(CheckpointArgs),
+
+    /// Back up a database, and list, check, restore and delete its backups.
+    #[command(long_about = crate::commands::backup::LONG_ABOUT, after_long_help = crate::commands::backup::EXAMPLES)]
+    Backup(BackupArgs),
 
     /// Copy a database into a new one with another placement of values.
     #[command(

@@ -234,15 +234,16 @@ impl fmt::Display for Error {
             Self::Corruption { path, detail } => {
                 write!(
                     f,
-                    "{}: {detail}; restore it from a backup (a checkpoint shares its files), or see \
-                     `bifold verify` and `bifold salvage`",
+                    "{}: {detail}; restore it from a backup (`bifold backup restore`; a checkpoint shares its files \
+                     and is none), or see `bifold verify` and `bifold salvage`",
                     path.display()
                 )
             }
             Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
             Self::Locked { path } => write!(
                 f,
-                "{} is locked: another process has this database open; close it first, or open read-only",
+                "{} is locked: another process has this database open, or uses this backup; close it first or wait, or \
+                 open the database read-only",
                 path.display()
             ),
             Self::NotFound { path } => {

@@ -11,11 +11,13 @@
 //! | [`mod@pointer`] | addresses of values | `docs/formats/pointer.md` |
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
 //! | [`value`] | separated values | `docs/formats/value.md` |
+//! | [`backup`] | generations of a backup | `docs/formats/backup.md` |
 //!
 //! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder
 //! panics.
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod block;
 pub mod bytes;
 pub mod checksum;

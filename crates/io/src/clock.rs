@@ -3,7 +3,7 @@
 use std::{
     fmt::Debug,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 /// A monotonic clock that can also wait.
@@ -15,6 +15,11 @@ pub trait Clock: Send + Sync + Debug {
     /// much behind; `None` without one.
     fn coarse_now(&self) -> Option<Duration> {
         None
+    }
+
+    /// Time since the beginning of 1970, as far as the system knows; simulated clocks say what [`Clock::now`] says.
+    fn unix_now(&self) -> Duration {
+        self.now()
     }
 
     /// Waits.
@@ -55,6 +60,10 @@ impl Clock for SystemClock {
     #[cfg(target_os = "linux")]
     fn coarse_now(&self) -> Option<Duration> {
         Some(read(rustix::time::ClockId::MonotonicCoarse)?.saturating_sub(self.start_of_coarse?))
+    }
+
+    fn unix_now(&self) -> Duration {
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
     fn sleep(&self, time: Duration) {

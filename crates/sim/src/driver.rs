@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bifold::{Batch, Db, Durability, Error, IfMissing, Keyspace, Options, Range, Snapshot, Swap};
+use bifold::{Backup, Batch, Db, Durability, Error, IfMissing, Keyspace, Options, Range, Snapshot, Swap};
 use bifold_io::Env;
 
 use crate::{
@@ -372,14 +372,28 @@ impl<W: Watcher> Driver<W> {
         self.acknowledge(done, Durability::Memory)
     }
 
+    /// Copies the database: every other time by a backup, which is then restored.
     fn checkpoint(&mut self) -> Result<(), Trouble> {
         let dir = self.new_dir()?;
-        let done = self.db().checkpoint(&dir);
+        // The repository outlasts crashes, and has generations of what a crash took back.
+        let repository = self.checkpoints.is_multiple_of(2).then(|| self.path.with_file_name("backups"));
+        let done = match &repository {
+            Some(repository) => self.db().backup(repository).map(drop),
+            None => self.db().checkpoint(&dir),
+        };
         self.acknowledge(done, Durability::Memory)?;
         self.watcher.pause();
-        let checked = self.check_checkpoint(&dir);
+        let restored = repository.map_or(Ok(()), |repository| self.restore(&repository, &dir));
+        let checked = restored.and_then(|()| self.check_checkpoint(&dir));
         self.watcher.resume();
         checked
+    }
+
+    fn restore(&self, repository: &Path, dir: &Path) -> Result<(), Trouble> {
+        let backup = Backup::open_in(self.env.clone(), repository)?;
+        backup.restore(dir)?;
+        backup.prune(2)?;
+        Ok(())
     }
 
     /// An empty directory next to the database's. Nothing may be left in it from before a crash either.

@@ -14,7 +14,7 @@
 //! | [`exhaustive`] | power loss in every short history |
 //! | [`splits`] | power loss during partition splits and GC |
 //! | [`errno`] | every call fails, once or for good |
-//! | [`checkpoints`] | checkpoints that fail or are interrupted |
+//! | [`checkpoints`], [`backups`] | checkpoints and backups that fail or are interrupted |
 //! | [`full`], [`disks`] | full disks, simulated and on real file systems |
 //! | [`metamorphic`] | one history, many option sets |
 //! | [`bitflip`] | every bit flipped, every file truncated |
@@ -29,6 +29,7 @@
 //! | [`themes`], [`report`], [`ledger`], [`planted`] | the list of all tests, their results, soaks, planted bugs |
 
 pub mod allocations;
+pub mod backups;
 pub mod bitflip;
 pub mod camera;
 pub mod checkpoints;

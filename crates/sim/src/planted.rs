@@ -87,6 +87,7 @@ const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
 const TIERED: Test = Test::Integration("bifold-index", "plans", "tiered_chooses");
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
+const BACKUPS: Test = Test::Proof("backups");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
@@ -207,6 +208,10 @@ pub const ALL: &[Planted] = &[
     bug("checkpoint_without_logs", CHECKPOINTS),
     bug("checkpoint_leaves_directory", CHECKPOINTS),
     bug("checkpoint_one_device", CHECKPOINTS),
+    bug("backup_record_first", BACKUPS),
+    bug("backup_by_number", BACKUPS),
+    bug("prune_by_number", BACKUPS),
+    bug("delete_before_sync", BACKUPS),
     bug("logs_alone", LOST_MANIFEST),
     bug("write_out_of_closed", REGION),
     bug("believe_lengths", LENGTHS),

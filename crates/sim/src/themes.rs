@@ -6,6 +6,7 @@ use std::{
 };
 
 use crate::{
+    backups,
     bitflip::{self, Damage, Open, SmallDatabase},
     checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, full,
     history::{History, RangeInclusiveOf},
@@ -42,6 +43,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "splits", soak: |seed| splits::run(seed, None) },
     Theme { name: "errno", soak: |seed| errno::run(seed, errno::ErrnoSizes::usual()) },
     Theme { name: "checkpoints", soak: checkpoints::run },
+    Theme { name: "backups", soak: backups::run },
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, BITFLIP_EVERY, 16) },
@@ -119,6 +121,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
         "splits" => splits::history(replay.seed),
         "errno" => errno::history(replay.seed),
         "checkpoints" => checkpoints::history(replay.seed),
+        "backups" => backups::history(replay.seed),
         "determinism" => determinism::history(replay.seed),
         other => return Err(format!("`{other}` has no history to show")),
     };

@@ -18,7 +18,7 @@
 //! * A power loss before the manifest is durable leaves a directory that is no database, and opening it says so. After
 //!   an error everything that was created is removed.
 
-mod target;
+pub(crate) mod target;
 
 use std::{
     any::Any,
@@ -32,9 +32,13 @@ use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result, planted};
 use bifold_format::names;
 use bifold_io::{Dir, Reader};
 
-use self::target::Target;
+use self::target::{CHECKPOINT, Target};
 use crate::{
-    api::options::Access, commit::wal::LogFile, engine::Engine, state::manifest::ManifestFile, waiting::sync::LockExt,
+    api::{db::Db, options::Access},
+    commit::wal::LogFile,
+    engine::Engine,
+    state::manifest::ManifestFile,
+    waiting::sync::LockExt,
 };
 
 /// Bytes copied at a time.
@@ -52,14 +56,41 @@ pub struct CheckpointProgress {
     pub bytes_copied: u64,
 }
 
+/// Checkpoints.
+impl Db {
+    /// Copies the database as it is now to the new or empty directory `dir`. The copy is a database of its own.
+    ///
+    /// On the same file system this takes almost no time and no space: the copy shares tables and value files with
+    /// the database by hard links. So it is **not a backup**, which [`Db::backup`] makes: damage to one of those files
+    /// damages both. On another file system every byte is read, written and synced, and the copy shares nothing. The
+    /// database keeps working meanwhile, but files that it no longer needs are deleted only afterwards. If the database
+    /// is open read-only, the copy also contains the value files that a killed process left unrecorded.
+    ///
+    /// # Errors
+    /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
+    /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
+    /// there. On error everything that was made is removed; if that fails, the error says so.
+    pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
+        self.checkpoint_with(dir, |_| {})
+    }
+
+    /// [`Db::checkpoint`] that reports its progress: after each file and after each MiB copied.
+    ///
+    /// # Errors
+    /// As [`Db::checkpoint`].
+    pub fn checkpoint_with(&self, dir: impl AsRef<Path>, mut progress: impl FnMut(CheckpointProgress)) -> Result<()> {
+        checkpoint(self.engine(), dir.as_ref(), &mut progress)
+    }
+}
+
 /// Copies the database to `path`.
 ///
 /// # Errors
 /// I/O errors; [`Error::InvalidArgument`] when `path` cannot take a copy; [`Error::Poisoned`]. Nothing is then left at
 /// `path`, or the error says what.
-pub(crate) fn checkpoint(engine: &Engine, path: &Path, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
+fn checkpoint(engine: &Engine, path: &Path, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
     engine.health.open()?;
-    let mut target = Target::claim(&engine.dir, path)?;
+    let mut target = Target::claim(&engine.dir, path, &CHECKPOINT)?;
     let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, report));
     match made {
         Ok(()) => Ok(()),
@@ -69,20 +100,25 @@ pub(crate) fn checkpoint(engine: &Engine, path: &Path, report: &mut dyn FnMut(Ch
 }
 
 /// What a copy consists of.
-struct Plan {
-    state: Edit,
-    database_id: u64,
-    logs: Vec<(LogFile, Reader)>,
-    files: Vec<Piece>,
+pub(crate) struct Plan {
+    /// What its manifest begins with.
+    pub state: Edit,
+    /// The id of the database.
+    pub database_id: u64,
+    /// Its logs, up to where the copy ends.
+    pub logs: Vec<(LogFile, Reader)>,
+    /// Its tables and value files.
+    pub files: Vec<Piece>,
     /// Keeps the files from being deleted.
     _held: Vec<Arc<dyn Any + Send + Sync>>,
 }
 
 /// One table or value file.
-struct Piece {
-    name: String,
+pub(crate) struct Piece {
+    /// Its name.
+    pub name: String,
     /// How many bytes of it the copy needs.
-    bytes: u64,
+    pub bytes: u64,
     way: Way,
 }
 
@@ -94,7 +130,11 @@ enum Way {
     Copy,
 }
 
-fn plan(engine: &Engine) -> Result<Plan> {
+/// Fixes the end of the copy and lists its files, which are held as long as the plan lives.
+///
+/// # Errors
+/// I/O errors; [`Error::Poisoned`].
+pub(crate) fn plan(engine: &Engine) -> Result<Plan> {
     let mut manifest = engine.state.manifest.hold();
     // The floor before the list of logs: a later floor may name a log that the list lacks.
     let floor = engine.state.log_floor(None);

@@ -7,8 +7,8 @@ use bifold_io::Env;
 
 use crate::{
     api::{
+        backup::create::KnownSums,
         batch::Batch,
-        checkpoint::{self, CheckpointProgress},
         keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
         options::{Access, Durability, KeyspaceOptions, Options},
         stats::{GarbageStats, Stats},
@@ -55,6 +55,8 @@ pub struct Db {
 /// The state that all handles share. Dropping it closes the database.
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
+    /// What backups know of its files.
+    pub known_sums: KnownSums,
 }
 
 impl Handle {
@@ -99,7 +101,10 @@ impl Db {
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
         // Whatever fails from now on, dropping the handle closes the database.
-        let handle = Arc::new(Handle { engine: recover::recover(env, path.as_ref(), options)? });
+        let handle = Arc::new(Handle {
+            engine: recover::recover(env, path.as_ref(), options)?,
+            known_sums: KnownSums::default(),
+        });
         let engine = &handle.engine;
         engine.scheduler.start_workers()?;
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
@@ -290,30 +295,6 @@ impl Db {
         Stats::of(self.engine())
     }
 
-    /// Copies the database as it is now to the new or empty directory `dir`. The copy is a database of its own.
-    ///
-    /// On the same file system this takes almost no time and no space: the copy shares tables and value files with
-    /// the database by hard links. So it is **not a backup**: damage to one of those files damages both. On another
-    /// file system every byte is read, written and synced, and the copy shares nothing. The database keeps working
-    /// meanwhile, but files that it no longer needs are deleted only afterwards. If the database is open read-only,
-    /// the copy also contains the value files that a killed process left unrecorded.
-    ///
-    /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
-    /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
-    /// there. On error everything that was made is removed; if that fails, the error says so.
-    pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
-        self.checkpoint_with(dir, |_| {})
-    }
-
-    /// [`Db::checkpoint`] that reports its progress: after each file and after each MiB copied.
-    ///
-    /// # Errors
-    /// As [`Db::checkpoint`].
-    pub fn checkpoint_with(&self, dir: impl AsRef<Path>, mut progress: impl FnMut(CheckpointProgress)) -> Result<()> {
-        checkpoint::checkpoint(self.engine(), dir.as_ref(), &mut progress)
-    }
-
     /// Closes the database: ends background work and syncs the log. Calls through other handles then return
     /// [`Error::Closed`].
     ///
@@ -341,6 +322,10 @@ impl Db {
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.handle.engine
+    }
+
+    pub(crate) fn known_sums(&self) -> &KnownSums {
+        &self.handle.known_sums
     }
 }
 

@@ -35,7 +35,7 @@ use self::replay::Replay;
 pub(crate) use self::{
     files::Files,
     logs::Logs,
-    state::{ManifestState, read_manifest},
+    state::{ManifestState, read_manifest, read_whole},
 };
 use crate::{
     api::options::{Access, IfMissing, Options},
@@ -201,6 +201,6 @@ pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
     }
     let Some(name) = found else { return Ok(()) };
     let expected = "the MANIFEST of the database that these files belong to";
-    let found = format!("no such file, but {name}: it was lost, or a checkpoint into this directory did not finish");
+    let found = format!("no such file, but {name}: it was lost, or a copy into this directory did not finish");
     Err(Corruption::new(0, "database directory", expected, found).of(dir.file(names::MANIFEST)))
 }

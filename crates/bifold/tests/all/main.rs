@@ -1,6 +1,7 @@
 //! The public API, one behaviour a test.
 #![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
+mod backups;
 mod basics;
 mod batches;
 mod checkpoints;

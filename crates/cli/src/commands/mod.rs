@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub mod advise;
+pub mod backup;
 pub mod bench;
 mod compare;
 mod convert;
@@ -41,6 +42,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Compact(args) => maintain::compact(&args.db, global, &mut out),
         Command::Gc(args) => maintain::gc(args, global, &mut out),
         Command::Checkpoint(args) => maintain::checkpoint(args, global, &mut out),
+        Command::Backup(args) => backup::run(args, global, &mut out),
         Command::Convert(args) => convert::run(args, global, &mut out),
         Command::Salvage(args) => salvage::run(args, global, &mut out),
         Command::Bench(args) => bench::run(args, global, &mut out),

@@ -40,6 +40,19 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
         let progress = Progress::bytes("verifying", 0);
         bifold::verify_in(&Env::system(), path, |at| progress.reach_of(at.done_bytes, at.total_bytes))?
     };
+    let advice = "restore from a backup (`bifold backup restore`; a checkpoint shares its files with the database), or \
+                  save what is intact with `bifold salvage`";
+    show(path, &report, (begin, advice), global, out)
+}
+
+/// Prints what a verification found that began at some time, with advice for damage.
+pub fn show(
+    path: &Path,
+    report: &bifold::VerifyReport,
+    (begin, advice): (Instant, &str),
+    global: &Global,
+    out: &mut Output,
+) -> Result<()> {
     let problems: Vec<Problem> = report.problems.iter().map(describe).collect();
     let report = VerifyReport {
         ok: problems.is_empty(),
@@ -51,12 +64,12 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     if global.json {
         out.json(&report)?;
     } else {
-        print(path, &report, out)?;
+        print(path, &report, advice, out)?;
     }
     if report.ok { Ok(()) } else { Err(Failure::No(None)) }
 }
 
-fn print(path: &Path, report: &VerifyReport, out: &mut Output) -> Result<()> {
+fn print(path: &Path, report: &VerifyReport, advice: &str, out: &mut Output) -> Result<()> {
     let files = output::counted(report.files, "file", "files");
     let read = format!("{} in {files}", output::bytes(report.bytes));
     if report.ok {
@@ -69,11 +82,7 @@ fn print(path: &Path, report: &VerifyReport, out: &mut Output) -> Result<()> {
         out.line(format!("{}{file}{offset}: {}", out.paint(Tone::Bad, "damage: "), problem.problem))?;
     }
     let found = out.paint(Tone::Bad, &output::counted(report.problems.len() as u64, "problem", "problems"));
-    out.line_now(format!(
-        "{}: {found}, read {read}; restore from a backup (a checkpoint shares its files with the database), or save \
-         what is intact with `bifold salvage`",
-        path.display()
-    ))
+    out.line_now(format!("{}: {found}, read {read}; {advice}", path.display()))
 }
 
 fn describe(error: &Error) -> Problem {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod advise;
+mod backup;
 mod bad_input;
 mod bench;
 mod bytes;

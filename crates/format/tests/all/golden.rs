@@ -3,10 +3,12 @@
 
 use bifold_contract::{Edit, KeyspaceEdit, Pointer};
 use bifold_format::{
+    backup::{self, GenerationRecord, StoredFile, chunk_sum},
     log::{self, Before, LogEncoder},
     manifest, pointer,
 };
 
+const BACKUP_PAGE: &str = include_str!("../../../../docs/formats/backup.md");
 const LOG_PAGE: &str = include_str!("../../../../docs/formats/log.md");
 const MANIFEST_PAGE: &str = include_str!("../../../../docs/formats/manifest.md");
 const POINTER_PAGE: &str = include_str!("../../../../docs/formats/pointer.md");
@@ -56,4 +58,25 @@ fn the_example_of_a_pointer_is_what_is_written() {
     let mut bytes = Vec::new();
     pointer::encode(Pointer { file: 14, epoch: 0, offset: 1_000_000, len: 1050 }, &mut bytes);
     assert_eq!(examples(POINTER_PAGE), [hex(&bytes)]);
+}
+
+#[test]
+fn the_example_of_a_generation_is_what_is_written() {
+    let content = b"hello";
+    let file = StoredFile {
+        name: "000012.log".into(),
+        stored_by: 2,
+        bytes: content.len() as u64,
+        sums: [chunk_sum(content, 0)].into(),
+    };
+    let record = GenerationRecord {
+        number: 2,
+        database_id: 0xB1F0,
+        taken_at: 1_795_595_400,
+        source: "/db".into(),
+        new_bytes: file.bytes,
+        files: vec![file],
+        manifest: b"m".to_vec(),
+    };
+    assert_eq!(examples(BACKUP_PAGE), [hex(&backup::encode(&record))]);
 }

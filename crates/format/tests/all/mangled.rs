@@ -6,6 +6,7 @@ mod drive;
 
 use bifold_contract::{Edit, Entry, KeyspaceEdit, LevelEdit, Pointer, RangeTombstone, TableMeta, ValueEdit};
 use bifold_format::{
+    backup::{self, GenerationRecord, StoredFile},
     block::{BlockBuilder, sealed},
     compression::{Compression, Compressor},
     filter::{FilterBuilder, HASH_BITS, key_hash},
@@ -148,6 +149,22 @@ fn logs() {
     survive(&sample_log(), drive::log);
     let commit = &sample_log()[FILE_HEADER_BYTES + HEADER_BYTES..];
     survive(&commit[..commit.len() / 3 - TRAILER_BYTES], drive::log_payload);
+}
+
+#[test]
+fn generations() {
+    let file =
+        |name: &str, bytes, sums: &[u128]| StoredFile { name: name.into(), stored_by: 2, bytes, sums: sums.into() };
+    let record = GenerationRecord {
+        number: 7,
+        database_id: 5,
+        taken_at: 1_795_595_400,
+        source: "/data/db".into(),
+        new_bytes: 300,
+        files: vec![file("000002.log", 300, &[7]), file("000009.tbl", 2 << 20, &[1, u128::MAX])],
+        manifest: vec![3; 90],
+    };
+    survive(&backup::encode(&record), drive::generation);
 }
 
 #[test]

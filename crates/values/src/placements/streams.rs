@@ -204,7 +204,11 @@ impl Shared {
         let look = self.dead.look();
         let live = |file: &Arc<ValueFile>| match file.description.class {
             FORWARDS => 0,
-            _ => file.len() - look.bytes(file),
+            _ => {
+                // Before its length: commits may append meanwhile.
+                let dead = look.bytes(file);
+                file.len() - dead
+            }
         };
         let live_bytes = in_use.iter().map(live).sum::<u64>().max(left_out_bytes);
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }

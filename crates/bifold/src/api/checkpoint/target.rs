@@ -1,4 +1,5 @@
-//! The target directory of a checkpoint: which directories are refused, and how to undo a checkpoint that failed.
+//! The target directory of a checkpoint or of a restored backup: which directories are refused, and how to undo what
+//! failed.
 //!
 //! Each file and directory is noted before it is made, so that [`Target::undo`] finds all of them. It removes the
 //! manifest first, durably: after a power loss in between, what is left is no database.
@@ -15,9 +16,30 @@ use bifold_io::{
     fs::{FileLock, PathKind},
 };
 
+/// What a directory is for, in errors.
+pub(crate) struct Purpose {
+    /// The directory.
+    pub directory: &'static str,
+    /// Where it must not be.
+    pub apart_from: &'static str,
+    /// What removing an unfinished one is called.
+    pub removal: &'static str,
+    /// What has failed.
+    pub failed: &'static str,
+}
+
+/// The directory of a checkpoint.
+pub(crate) const CHECKPOINT: Purpose = Purpose {
+    directory: "checkpoint directory",
+    apart_from: "the database's own directory",
+    removal: "remove the unfinished checkpoint",
+    failed: "the checkpoint failed",
+};
+
 /// The directory of a copy, and what was made for it.
-pub(super) struct Target {
+pub(crate) struct Target {
     dir: Dir,
+    purpose: &'static Purpose,
     /// Directories that did not exist before, the innermost first.
     made_dirs: Vec<PathBuf>,
     made_files: Vec<String>,
@@ -30,14 +52,14 @@ impl Target {
     /// Makes `path` a directory that is empty except for its lock.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when `path` cannot take a copy of the database in `from`; [`Error::Locked`]; I/O
-    /// errors.
-    pub fn claim(from: &Dir, path: &Path) -> Result<Self> {
+    /// [`Error::InvalidArgument`] when `path` cannot take a copy of what is in `from`; [`Error::Locked`]; I/O errors.
+    pub fn claim(from: &Dir, path: &Path, purpose: &'static Purpose) -> Result<Self> {
         // Drops a trailing separator, which would make the system follow a symbolic link.
         let path: PathBuf = path.components().collect();
-        let made_dirs = check_place(from, &path)?;
+        let made_dirs = check_place(from, &path, purpose)?;
         let dir = from.sibling(&path);
-        let mut target = Self { dir, made_dirs, made_files: Vec::new(), has_manifest: false, lock: None };
+        let (made_files, has_manifest) = (Vec::new(), false);
+        let mut target = Self { dir, purpose, made_dirs, made_files, has_manifest, lock: None };
         match target.take() {
             Ok(()) => Ok(target),
             Err(error) => Err(target.undo(error)),
@@ -64,7 +86,8 @@ impl Target {
         let Some(name) = self.dir.list()?.into_iter().find(|name| !but.contains(&&**name)) else { return Ok(()) };
         // If the directory did not exist before, another checkpoint has finished here meanwhile.
         self.made_nothing();
-        Err(refused(self.dir.path(), &format!("already holds files ({name}); name a new or an empty directory")))
+        let why = format!("already holds files ({name}); name a new or an empty directory");
+        Err(refused(self.purpose, self.dir.path(), &why))
     }
 
     /// Forgets what was noted: everything here belongs to another user.
@@ -126,10 +149,10 @@ impl Target {
         match self.remove_all() {
             Ok(()) => error,
             Err(left) => {
-                let reason = format!(
-                    "{left}; remove the directory by hand, it holds an incomplete copy (the checkpoint failed: {error})"
-                );
-                Error::io("remove the unfinished checkpoint", self.dir.path(), io::Error::other(reason))
+                let failed = self.purpose.failed;
+                let reason =
+                    format!("{left}; remove the directory by hand, it holds an incomplete copy ({failed}: {error})");
+                Error::io(self.purpose.removal, self.dir.path(), io::Error::other(reason))
             }
         }
     }
@@ -153,9 +176,12 @@ impl Target {
     }
 }
 
-/// Refuses a path that cannot take a copy of the database in `from`. Returns the missing directories, the innermost
-/// first.
-fn check_place(from: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
+/// Refuses a path that cannot take a copy of what is in `from`. Returns the missing directories, the innermost first.
+///
+/// # Errors
+/// [`Error::InvalidArgument`]; I/O errors.
+pub(crate) fn check_place(from: &Dir, path: &Path, purpose: &Purpose) -> Result<Vec<PathBuf>> {
+    let refused = |path: &Path, why: &str| refused(purpose, path, why);
     if path.file_name().is_none() {
         return Err(refused(path, "does not name a new directory"));
     }
@@ -179,17 +205,19 @@ fn check_place(from: &Dir, path: &Path) -> Result<Vec<PathBuf>> {
     let to = from.sibling(or_here(existing)).resolved()?.join(rest);
     let database = from.resolved()?;
     if to.starts_with(&database) || database.starts_with(&to) {
-        return Err(refused(path, "is, contains or lies within the database's own directory; name another one"));
+        let why = format!("is, contains or lies within {}; name another one", purpose.apart_from);
+        return Err(refused(path, &why));
     }
     Ok(missing)
 }
 
-fn refused(path: &Path, why: &str) -> Error {
-    Error::invalid("checkpoint directory", format!("{} {why}", path.display()))
+/// The error for a path that is refused.
+pub(crate) fn refused(purpose: &Purpose, path: &Path, why: &str) -> Error {
+    Error::invalid(purpose.directory, format!("{} {why}", path.display()))
 }
 
 /// The directory that `path` is in.
-fn above(path: &Path) -> &Path {
+pub(crate) fn above(path: &Path) -> &Path {
     or_here(path.parent().unwrap_or(Path::new("")))
 }
 
