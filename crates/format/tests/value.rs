@@ -42,5 +42,5 @@ fn the_example_reads_as_the_page_says() {
 
 #[test]
 fn the_page_knows_the_longest_description() {
-    assert!(PAGE.contains(&format!("so {DESCRIPTION_BYTES_MAX} bytes of a file")));
+    assert!(PAGE.contains(&format!("the first {DESCRIPTION_BYTES_MAX} bytes of a file")));
 }
