@@ -1,7 +1,7 @@
 //! Work that nobody waits for: which, on which thread, and the jobs themselves.
 
 #[cfg(test)]
-mod bed;
+pub(crate) mod bed;
 pub(crate) mod compact;
 pub(crate) mod flush;
 pub(crate) mod gc;

@@ -1,7 +1,7 @@
 //! Looks up one key in one version.
 //!
 //! Layers are asked from the newest to the oldest: level 0 in the order of a [`Locator`], then one run after the other.
-//! The first layer that knows the key decides, because for every key what is in an upper layer is newer. A range
+//! The first layer that knows the key decides, because upper layers hold the newer versions of every key. A range
 //! tombstone that spans the key is such knowledge: everything about the key that is older is deleted, so the search
 //! ends there too, unless the same table has a version that is newer than the tombstone.
 

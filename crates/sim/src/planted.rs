@@ -67,6 +67,7 @@ const ERRNO: Test = Test::Proof("errno");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const TRANSACTIONS: Test = Test::Proof("transactions");
 const POWER: Test = Test::Proof("power");
+const OVERLOOKS: Test = Test::Unit("bifold", "transaction::validate::tests");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
 const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
 const REGION: Test = Test::Unit("bifold-io", "region::");
@@ -232,6 +233,7 @@ pub const ALL: &[Planted] = &[
     bug("transaction_publishes_first", TRANSACTIONS),
     bug("transaction_ignores_deletes", TRANSACTIONS),
     bug("transaction_overlooks_tables", TRANSACTIONS),
+    bug("transaction_overlooks_flush", OVERLOOKS),
 ];
 
 /// The result for one planted bug.

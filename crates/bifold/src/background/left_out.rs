@@ -55,7 +55,9 @@ impl LeftOut {
     /// What running jobs hold, and the left-out tables.
     pub fn and(&self, busy: &Busy) -> Busy {
         let mut all = busy.clone();
-        all.tables.extend(self.tables.hold().keys());
+        if self.any() {
+            all.tables.extend(self.tables.hold().keys());
+        }
         all
     }
 

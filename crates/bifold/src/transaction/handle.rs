@@ -80,7 +80,7 @@ impl Transaction {
         }
     }
 
-    /// The last commit that it sees, beside its own writes.
+    /// The last commit that it sees, in addition to its own writes.
     #[must_use]
     pub fn snapshot(&self) -> SeqNo {
         self.snapshot.seqno
@@ -244,8 +244,9 @@ impl Transaction {
     /// of the transaction's own snapshot.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing is committed then.
-    /// [`Error::Closed`] also when a keyspace was dropped that was read.
+    /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing of it is visible
+    /// then. If a write or a sync failed, the next open may find all of it committed, or nothing. [`Error::Closed`] also
+    /// when a keyspace was dropped that was read.
     pub fn commit(self) -> Result<SeqNo> {
         let durability = self.options.durability.unwrap_or(self.handle.engine.options.durability);
         self.commit_with(durability)

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ops::Bound};
 /// A first key and an exclusive end (`None`: no end).
 pub(super) type Interval = (Box<[u8]>, Option<Box<[u8]>>);
 
-/// Memory of a range beside its keys, in bytes: two pointers with lengths, and its share of the map.
+/// Memory of a range without its keys, in bytes: two pointers with lengths, and its share of the map.
 const INTERVAL_OVERHEAD_BYTES: u64 = 96;
 
 /// A set of keys, as disjoint ranges in key order.

@@ -19,7 +19,8 @@ use super::{
 };
 use crate::state::tree::Tree;
 
-/// Memory of a key beside its bytes: a pointer with a length, what the allocator rounds up, its share of the set.
+/// Memory of a key without its bytes, in bytes: a pointer with a length, what the allocator rounds up, its share of the
+/// set.
 const KEY_OVERHEAD_BYTES: u64 = 48;
 
 /// What was read of one keyspace.

@@ -169,7 +169,8 @@ impl<'a> ReadCheck<'a> {
         }
         for relied in &self.relied {
             let now = relied.tree.view_to_hold();
-            if !now.layers().any(|layer| Arc::ptr_eq(layer, &relied.view.active)) {
+            let has_flushed = !now.layers().any(|layer| Arc::ptr_eq(layer, &relied.view.active));
+            if has_flushed && !planted!("transaction_overlooks_flush") {
                 return Ok(true);
             }
             for memtable in now.layers().map(|layer| &layer.memtable) {
@@ -317,4 +318,55 @@ fn cut(tombstone: &RangeTombstone, (start, end): KeyRange<'_>) -> Option<RangeTo
     };
     let is_empty = upto.is_some_and(|upto| upto <= from);
     (!is_empty).then(|| RangeTombstone { start: from.into(), end: upto.map(Box::from), seqno: tombstone.seqno })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::options::KeyspaceOptions, background::bed::Bed, state::snapshot::Holder, transaction::memory::Charge,
+    };
+
+    const READ: u32 = 7;
+
+    /// What is committed between the two steps, and whether it is sealed and flushed before the second one.
+    enum Meanwhile {
+        Sealed,
+        Flushed,
+    }
+
+    /// Reads a key, does step 1, lets somebody else write `key`, then does step 2, and step 1 again.
+    fn check(key: u32, meanwhile: Meanwhile) -> (bool, Result<()>) {
+        let bed = Bed::new(KeyspaceOptions::default());
+        bed.fill([(READ, vec![1]), (8, vec![1])].into_iter());
+        let engine = &bed.engine;
+        let snapshot = Arc::new(engine.snapshots.open(&engine.visible, Holder::Transaction, engine.env.clock.now()));
+        let (mut reads, charge) = (ReadSet::default(), Charge::on(&engine.transactions));
+        reads.note_key(&bed.tree, &READ.to_be_bytes(), &charge).unwrap();
+        let mut check = ReadCheck::new(&engine.reader, &snapshot, &reads);
+        check.prepare().unwrap();
+        assert!(check.holds().unwrap(), "nobody has committed since");
+        bed.fill(std::iter::once((key, vec![2])));
+        if let Meanwhile::Flushed = meanwhile {
+            bed.flush().unwrap();
+            bed.flush().unwrap();
+        }
+        (check.holds().unwrap(), check.prepare())
+    }
+
+    #[test]
+    fn a_memtable_that_was_sealed_since_step_1_is_asked() {
+        let (holds, decided) = check(READ, Meanwhile::Sealed);
+        assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
+        let (holds, decided) = check(8, Meanwhile::Sealed);
+        assert!(holds && decided.is_ok(), "another key");
+    }
+
+    #[test]
+    fn a_memtable_that_was_flushed_since_step_1_makes_another_round() {
+        let (holds, decided) = check(READ, Meanwhile::Flushed);
+        assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
+        let (holds, decided) = check(8, Meanwhile::Flushed);
+        assert!(!holds && decided.is_ok(), "memtables cannot say that it is another key, and tables do");
+    }
 }

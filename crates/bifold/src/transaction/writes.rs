@@ -23,10 +23,10 @@ use crate::{
     commit::op::{Act, Op},
 };
 
-/// Memory of a write beside key and value: pointers, reference counts, its share of the map.
+/// Memory of a write without key and value, in bytes: pointers, reference counts, its share of the map.
 const WRITE_OVERHEAD_BYTES: u64 = 96;
 
-/// Memory of a noted change beside what it replaces.
+/// Memory of a noted change without what it replaces, in bytes.
 const UNDO_OVERHEAD_BYTES: u64 = 96;
 
 /// Savepoints have numbers that no other transaction of the process has.

@@ -1,7 +1,7 @@
 //! Runs policies on a model of a tree in which each table lists all its versions.
 //!
 //! Random flushes, jobs that run at the same time and end in any order, and changes of policy on the way: after each
-//! step, what is further up must be newer, for every key. That is all a policy can break.
+//! step, upper levels must hold the newer versions of every key. A policy can break nothing else.
 
 use std::{collections::BTreeSet, sync::Arc};
 

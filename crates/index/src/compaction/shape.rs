@@ -1,8 +1,8 @@
 //! Helpers for all policies: which tables overlap, and which must be in a job together.
 //!
-//! The rule behind all of it: **for every key, what is further up, or in a newer run of its level, is newer**. A job
-//! may therefore take a table down only together with every older table that overlaps it and would otherwise stay above
-//! the output, and must merge it with all it overlaps at the output.
+//! One rule is behind all of it: **upper levels, and newer runs of a level, hold the newer versions of every key**. A
+//! job may therefore take a table down only together with every older table that overlaps it and would otherwise stay
+//! above the output, and must merge it with all it overlaps at the output.
 
 use bifold_contract::{Busy, BusyOutput, CompactionJob, FileId, JobShape, Level, Levels, Run, RunId, TableMeta};
 

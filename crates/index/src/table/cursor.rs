@@ -168,7 +168,7 @@ impl TableCursor {
         })
     }
 
-    /// Goes on from the current block, in the piece `content` of the index and in those beside it.
+    /// Continues from the current block, in the piece `content` of the index and in its neighbours.
     fn continue_in(&mut self, mut content: Value, enter: &Enter<'_>, direction: Direction) -> Result<()> {
         while !self.block.is_placed() {
             let index = self.parse(&content)?;

@@ -20,15 +20,11 @@ impl Table {
         let parts = self.parse_top(&top)?;
         for at in parts.find(key)..parts.blocks() {
             let content = self.part(&parts, at)?;
-            let index = self.parse_part(&content)?;
-            for at in index.find(key)..index.blocks() {
-                let place = self.file.place(&index, at)?;
-                match self.find_at(place, key, snapshot, source)? {
-                    InBlock::Found(found) => return Ok(Some(found)),
-                    InBlock::Absent => return Ok(None),
-                    // Further versions of the key may follow.
-                    InBlock::EndsInKey => {}
-                }
+            match self.find_in(&self.parse_part(&content)?, key, snapshot, source)? {
+                InBlock::Found(found) => return Ok(Some(found)),
+                InBlock::Absent => return Ok(None),
+                // Further versions of the key may follow.
+                InBlock::EndsInKey => {}
             }
         }
         Ok(None)

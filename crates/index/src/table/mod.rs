@@ -89,7 +89,7 @@ struct HeldSections {
     bytes: u64,
 }
 
-/// What one block has to say about a version of a key.
+/// What a block, or several in a row, have to say about a version of a key.
 enum InBlock {
     Found(FoundEntry),
     Absent,
@@ -182,16 +182,22 @@ impl Table {
             return self.find_in_parts(key, snapshot, source);
         }
         let Some(index) = self.index()? else { return Ok(None) };
-        let index = self.parse(&index)?;
+        match self.find_in(&self.parse(&index)?, key, snapshot, source)? {
+            InBlock::Found(found) => Ok(Some(found)),
+            InBlock::Absent | InBlock::EndsInKey => Ok(None),
+        }
+    }
+
+    /// Looks for a version of `key` in the blocks of `index`, all blocks of the table or those of a part of its index.
+    #[inline]
+    fn find_in(&self, index: &Index<'_>, key: &[u8], snapshot: SeqNo, source: IoSource) -> Result<InBlock> {
         for at in index.find(key)..index.blocks() {
-            let place = self.file.place(&index, at)?;
-            match self.find_at(place, key, snapshot, source)? {
-                InBlock::Found(found) => return Ok(Some(found)),
-                InBlock::Absent => return Ok(None),
+            match self.find_at(self.file.place(index, at)?, key, snapshot, source)? {
                 InBlock::EndsInKey => {}
+                found => return Ok(found),
             }
         }
-        Ok(None)
+        Ok(InBlock::EndsInKey)
     }
 
     /// Looks for a version of `key` in one block. Of a block that is mapped, only the payload is copied into memory

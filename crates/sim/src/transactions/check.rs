@@ -296,7 +296,7 @@ impl<'a> Checker<'a> {
 type Changes = BTreeMap<Key, Option<List>>;
 
 impl Done {
-    /// The number of its commit if it has written something, beside its position `at`.
+    /// The number of its commit if it has written something, with its position `at`.
     pub fn wrote(&self, at: usize) -> Option<(SeqNo, usize)> {
         let writes = self.steps.iter().any(|step| matches!(step, Step::Wrote(..) | Step::Cleared(..)));
         match self.outcome {

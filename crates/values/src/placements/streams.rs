@@ -204,11 +204,7 @@ impl Shared {
         let look = self.dead.look();
         let live = |file: &Arc<ValueFile>| match file.description.class {
             FORWARDS => 0,
-            _ => {
-                // Before its length: commits may append meanwhile.
-                let dead = look.bytes(file);
-                file.len() - dead
-            }
+            _ => look.live_bytes(file),
         };
         let live_bytes = in_use.iter().map(live).sum::<u64>().max(left_out_bytes);
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }

@@ -1,4 +1,4 @@
-//! Every release restores from repositories that earlier ones wrote. The one in `v1`, beside this file, was written by
+//! Every release restores from repositories that earlier ones wrote. The one in `v1`, next to this file, was written by
 //! the first release.
 
 use std::{

@@ -111,14 +111,29 @@ impl Counted<'_> {
     /// Dead bytes of a file: those that edits have counted, and an estimate of the others.
     #[must_use]
     pub fn bytes(&self, file: &ValueFile) -> u64 {
+        self.bytes_of(file, file.len())
+    }
+
+    /// The other bytes of a file.
+    #[must_use]
+    pub fn live_bytes(&self, file: &ValueFile) -> u64 {
+        // Read once: commits may append meanwhile.
+        let len = file.len();
+        len - self.bytes_of(file, len)
+    }
+
+    /// Dead bytes of a file of this length.
+    fn bytes_of(&self, file: &ValueFile, len: u64) -> u64 {
         let waiting =
             self.0.get(&file.id).map_or(0, |of| of.waiting.values().fold(0, |a: u64, b| a.saturating_add(*b)));
-        file.dead().saturating_add(waiting).min(file.len().saturating_sub(file.start()))
+        file.dead().saturating_add(waiting).min(len.saturating_sub(file.start()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use bifold_io::memory::MemoryFs;
 
     use super::*;
@@ -141,5 +156,27 @@ mod tests {
         assert_eq!(dead.offsets(file.id), [10, 70]);
         dead.overwrote(file.id, 2000, 1 << 40);
         assert_eq!(dead.look().bytes(&file), 3000, "never more than it has");
+        assert_eq!(dead.look().live_bytes(&file), file.start());
+    }
+
+    /// Everything in the file counts as dead, whatever is appended, so no more is live than what it begins with.
+    #[test]
+    fn live_bytes_are_right_while_commits_append() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let dead = Dead::of(&files);
+        let file = files.begin(0).unwrap();
+        dead.overwrote(file.id, 40, u64::MAX);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..20_000 {
+                    files.append(&file, &[0; 100]).unwrap();
+                }
+                is_over.store(true, Relaxed);
+            });
+            while !is_over.load(Relaxed) {
+                assert_eq!(dead.look().live_bytes(&file), file.start());
+            }
+        });
     }
 }
