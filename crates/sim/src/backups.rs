@@ -15,19 +15,17 @@ use bifold_io::{
     memory::{Fate, MemoryFs},
 };
 
+pub use crate::copies::history;
 use crate::{
-    camera::{Camera, Plan},
-    driver::{Blind, Driver},
+    camera::Camera,
+    copies::{LASTING, fail_each_call, left_by, open_if_whole, power_losses, same},
     env,
-    history::{Flavor, History, Mix, Op},
     judge::verify_is_clean_in,
-    model::{Contents, Model},
+    model::Contents,
     options::OptionSet,
     read::{self, Trouble},
     report::{Report, guarded, time_is_up},
 };
-
-const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
 
 /// The repository. Neither directory exists before.
 const REPOSITORY: &str = "/sim/kept/backups";
@@ -38,15 +36,6 @@ const BRANCH: &str = "/sim/branch";
 
 /// Where generations are restored to.
 const RESTORED: &str = "/sim/again";
-
-const KINDS: [FaultKind; 5] =
-    [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR, FaultKind::ShortWrite];
-
-/// One in `EVERY` calls fails, and power is lost after one in `EVERY` changes; other seeds choose others.
-const EVERY: u64 = 3;
-
-/// A lasting fault has ended when the repository is read.
-const LASTING: Persistence = Persistence::Calls(20_000);
 
 /// What there is before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +48,12 @@ enum Scene {
     Branch,
     /// A generation of a database that is open read-only after a power loss.
     ReadOnly,
+}
+
+impl Scene {
+    fn access(self) -> Access {
+        if self == Self::ReadOnly { Access::ReadOnly } else { Access::ReadWrite }
+    }
 }
 
 /// What fails or is interrupted.
@@ -86,7 +81,7 @@ pub fn run(seed: u64) -> Report {
     for (scene, act) in ACTS {
         let outcome = guarded(|| {
             let bed = Repositories::new(seed, scene, act)?;
-            bed.fail_each_call(seed, &mut report)?;
+            fail_each_call(seed, |call, kind, lasts| bed.fail_call(call, kind, lasts, &mut report))?;
             bed.lose_power_after_each_change(seed, &mut report)
         });
         if let Err(trouble) = outcome {
@@ -94,14 +89,6 @@ pub fn run(seed: u64) -> Report {
         }
     }
     report
-}
-
-/// The history of `seed`.
-#[must_use]
-pub fn history(seed: u64) -> History {
-    let history = History::new(seed, MIX);
-    let ops = history.ops.into_iter().filter(|(_, op)| *op != Op::Checkpoint).collect();
-    History { ops, ..history }
 }
 
 /// The files of a database and its repository.
@@ -127,15 +114,7 @@ struct BackupStage {
 
 impl Repositories {
     fn new(seed: u64, scene: Scene, act: Act) -> Result<Self, Trouble> {
-        let (fs, history) = (MemoryFs::default(), history(seed));
-        let set = OptionSet::new(seed, 0, history.durability);
-        let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
-        driver.open()?;
-        history.ops.iter().try_for_each(|(_, op)| driver.step(op))?;
-        let files = match scene {
-            Scene::ReadOnly => fs.power_loss(if seed.is_multiple_of(2) { Fate::KeepAll } else { Fate::Random(seed) }),
-            _ => fs.fork(),
-        };
+        let (files, set) = left_by(seed, scene.access())?;
         let mut bed = Self { scene, act, files, set, former: Vec::new() };
         if scene != Scene::First {
             let db = Db::open_in(env::simulated(&bed.files), env::DIR, bed.options())?;
@@ -150,8 +129,7 @@ impl Repositories {
     }
 
     fn options(&self) -> Options {
-        let access = if self.scene == Scene::ReadOnly { Access::ReadOnly } else { Access::ReadWrite };
-        Options { access, if_missing: IfMissing::Fail, ..self.set.database.clone() }
+        Options { access: self.scene.access(), if_missing: IfMissing::Fail, ..self.set.database.clone() }
     }
 
     fn database(&self) -> &'static str {
@@ -180,19 +158,6 @@ impl Repositories {
             Act::Prune => backup()?.prune(1).map(drop),
             Act::Restore => backup()?.restore(RESTORED),
         }
-    }
-
-    fn fail_each_call(&self, seed: u64, report: &mut Report) -> Result<(), Trouble> {
-        for call in (1 + seed % EVERY..).step_by(EVERY as usize) {
-            let number = seed + call;
-            let persistence = if (number / 5).is_multiple_of(2) { Persistence::Once } else { LASTING };
-            let kind = KINDS[(number % 5) as usize];
-            let place = format!("call {call} fails by {kind:?}, {persistence:?}");
-            if time_is_up() || !self.fail_call(call, kind, persistence, report).map_err(|t| t.during(place))? {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Acts, and call number `call` fails. Returns whether there was such a call.
@@ -224,7 +189,7 @@ impl Repositories {
 
     fn lose_power_after_each_change(&self, seed: u64, report: &mut Report) -> Result<(), Trouble> {
         let stage = self.open()?;
-        let mut camera = Camera::new(&stage.fs, Plan { seed, every: EVERY, random: 2, only: None });
+        let mut camera = Camera::new(&stage.fs, power_losses(seed));
         self.act(&stage)?;
         for image in camera.take() {
             if time_is_up() {
@@ -306,11 +271,7 @@ impl Repositories {
 
     /// Whether there is a restored database. If there is, it holds the right contents.
     fn is_restored(&self, fs: &MemoryFs, shown: &Contents) -> Result<bool, Trouble> {
-        let db = match Db::open_in(env::simulated(fs), RESTORED, self.options()) {
-            Err(Error::NotFound { .. }) => return Ok(false),
-            Err(Error::Corruption { detail, .. }) if detail.what == "database directory" => return Ok(false),
-            opened => opened.map_err(|error| Trouble::wrong(format!("what was restored does not open: {error}")))?,
-        };
+        let Some(db) = open_if_whole(fs, RESTORED.as_ref(), self.options())? else { return Ok(false) };
         same(&read::contents(&db)?, shown, "what was restored")?;
         drop(db);
         verify_is_clean_in(fs, Path::new(RESTORED))?;
@@ -350,8 +311,4 @@ fn write(db: &Db, of: u8) -> Result<(), Trouble> {
 /// Whether the error reports that something is left.
 fn reports_leftovers(error: &Error) -> bool {
     matches!(error, Error::Io { op: "remove the unfinished restored database", .. })
-}
-
-fn same(found: &Contents, right: &Contents, what: &str) -> Result<(), Trouble> {
-    if found == right { Ok(()) } else { Err(Trouble::wrong(format!("{what} does not hold the expected contents"))) }
 }

@@ -12,22 +12,20 @@ use bifold::{Access, Db, Error, IfMissing, Options};
 use bifold_io::{
     FileSystem,
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
-    memory::{Fate, MemoryFs},
+    memory::MemoryFs,
 };
 
+pub use crate::copies::history;
 use crate::{
-    camera::{Camera, Plan},
-    driver::{Blind, Driver},
+    camera::Camera,
+    copies::{LASTING, fail_each_call, left_by, open_if_whole, power_losses, same},
     env,
-    history::{Flavor, History, Mix, Op},
     judge::verify_is_clean_in,
-    model::{Contents, Model},
+    model::Contents,
     options::OptionSet,
     read::{self, Trouble},
-    report::{Report, guarded, time_is_up},
+    report::{Report, guarded},
 };
-
-const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
 
 /// Neither directory exists before.
 const COPY: &str = "/sim/new/copy";
@@ -35,15 +33,6 @@ const ABOVE: &str = "/sim/new";
 
 /// "Invalid cross-device link".
 const EXDEV: FaultKind = FaultKind::Errno(18);
-
-const KINDS: [FaultKind; 5] =
-    [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR, FaultKind::ShortWrite];
-
-/// One in `EVERY` calls fails, and power is lost after one in `EVERY` changes; other seeds choose others.
-const EVERY: u64 = 3;
-
-/// A lasting fault has ended when the copy is read.
-const LASTING: Persistence = Persistence::Calls(20_000);
 
 /// How a checkpoint is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +62,7 @@ pub fn run(seed: u64) -> Report {
     for mode in MODES {
         let outcome = guarded(|| {
             let bed = Bed::new(seed, mode)?;
-            bed.fail_each_call(seed, &mut report)?;
+            fail_each_call(seed, |call, kind, lasts| bed.fail_call(call, kind, lasts, &mut report))?;
             bed.lose_power_after_each_change(seed, &mut report)
         });
         if let Err(trouble) = outcome {
@@ -81,14 +70,6 @@ pub fn run(seed: u64) -> Report {
         }
     }
     report
-}
-
-/// The history of `seed`.
-#[must_use]
-pub fn history(seed: u64) -> History {
-    let history = History::new(seed, MIX);
-    let ops = history.ops.into_iter().filter(|(_, op)| *op != Op::Checkpoint).collect();
-    History { ops, ..history }
 }
 
 /// The files of a database to make checkpoints of.
@@ -99,17 +80,8 @@ struct Bed {
 }
 
 impl Bed {
-    /// What a killed process leaves, or, for read-only access, what a power loss leaves, with torn tails.
     fn new(seed: u64, mode: Mode) -> Result<Self, Trouble> {
-        let (fs, history) = (MemoryFs::default(), history(seed));
-        let set = OptionSet::new(seed, 0, history.durability);
-        let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
-        driver.open()?;
-        history.ops.iter().try_for_each(|(_, op)| driver.step(op))?;
-        let files = match mode.access {
-            Access::ReadWrite => fs.fork(),
-            Access::ReadOnly => fs.power_loss(if seed.is_multiple_of(2) { Fate::KeepAll } else { Fate::Random(seed) }),
-        };
+        let (files, set) = left_by(seed, mode.access)?;
         Ok(Self { mode, files, set })
     }
 
@@ -135,19 +107,6 @@ impl Bed {
             faulty.decide_by(Box::new(|call| (call.op == "link").then_some(EXDEV)));
         }
         Ok((fs, faulty, db, shown))
-    }
-
-    fn fail_each_call(&self, seed: u64, report: &mut Report) -> Result<(), Trouble> {
-        for call in (1 + seed % EVERY..).step_by(EVERY as usize) {
-            let number = seed + call;
-            let persistence = if (number / 5).is_multiple_of(2) { Persistence::Once } else { LASTING };
-            let kind = KINDS[(number % 5) as usize];
-            let place = format!("call {call} fails by {kind:?}, {persistence:?}");
-            if time_is_up() || !self.fail_call(call, kind, persistence, report).map_err(|t| t.during(place))? {
-                break;
-            }
-        }
-        Ok(())
     }
 
     /// Makes a checkpoint whose call number `call` fails. Returns whether there was such a call.
@@ -190,11 +149,7 @@ impl Bed {
     /// Returns whether there is a copy. If there is, it holds the same contents and can be used independently.
     fn whole_or_none(&self, fs: &MemoryFs, shown: &Contents) -> Result<bool, Trouble> {
         let options = Options { if_missing: IfMissing::Fail, ..self.set.database.clone() };
-        let copy = match Db::open_in(env::simulated(fs), COPY, options) {
-            Err(Error::NotFound { .. }) => return Ok(false),
-            Err(Error::Corruption { detail, .. }) if detail.what == "database directory" => return Ok(false),
-            opened => opened.map_err(|error| Trouble::wrong(format!("the copy does not open: {error}")))?,
-        };
+        let Some(copy) = open_if_whole(fs, COPY.as_ref(), options)? else { return Ok(false) };
         same(&read::contents(&copy)?, shown, "the copy")?;
         for name in copy.keyspace_names() {
             let Some(keyspace) = copy.existing_keyspace(&name)? else { continue };
@@ -209,7 +164,7 @@ impl Bed {
 
     fn lose_power_after_each_change(&self, seed: u64, report: &mut Report) -> Result<(), Trouble> {
         let (fs, _faulty, db, shown) = self.open()?;
-        let mut camera = Camera::new(&fs, Plan { seed, every: EVERY, random: 2, only: None });
+        let mut camera = Camera::new(&fs, power_losses(seed));
         db.checkpoint(COPY)?;
         for image in camera.take() {
             // Either may be opened first: neither recovery may harm the other.
@@ -243,8 +198,4 @@ fn require_nothing(fs: &MemoryFs, error: &Error) -> Result<(), Trouble> {
         None => Ok(()),
         Some(left) => Err(Trouble::wrong(format!("a failed checkpoint has left {left}: {error}"))),
     }
-}
-
-fn same(found: &Contents, right: &Contents, what: &str) -> Result<(), Trouble> {
-    if found == right { Ok(()) } else { Err(Trouble::wrong(format!("{what} does not hold the expected contents"))) }
 }

@@ -34,6 +34,7 @@ pub mod bitflip;
 pub mod camera;
 pub mod checkpoints;
 pub mod concurrent;
+mod copies;
 pub mod damage;
 pub mod damaged_program;
 pub mod determinism;

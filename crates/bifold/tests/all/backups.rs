@@ -6,29 +6,15 @@ mod meanwhile;
 
 use std::{fs, path::Path};
 
-use bifold::{
-    Access, Backup, Db, Error, Generation, KeyspaceOptions, Options, PlacementKind,
-    options::{DiffKv, HashKv, Values},
-    verify,
+use bifold::{Access, Backup, Db, Error, Generation, Options, PlacementKind, verify};
+
+use crate::{
+    copies::{ALL, options},
+    support::{TempDir, check_filled, entries, fill, tiny, tiny_db},
 };
-
-use crate::support::{TempDir, check_filled, entries, fill, tiny, tiny_db};
-
-const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// Entries, in order.
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
-
-fn options(placement: PlacementKind) -> Options {
-    let values = Values {
-        separate_from_bytes: 64,
-        hashkv: HashKv { group_bytes: 8 << 10, groups_max: 16, ..HashKv::default() },
-        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
-        file_bytes: 16 << 10,
-        ..Values::default()
-    };
-    Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
-}
 
 fn read_only(placement: PlacementKind) -> Options {
     Options { access: Access::ReadOnly, ..options(placement) }

@@ -2,40 +2,22 @@
 
 use std::{
     fs,
-    ops::RangeInclusive,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
-    },
+    sync::Arc,
     thread,
 };
 
-use bifold::{
-    Access, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Reads, Workers,
-    options::{DiffKv, HashKv, Values},
-    verify,
-};
+use bifold::{Access, Db, Env, Error, Options, PlacementKind, verify};
 use bifold_io::{
     disk::DiskFs,
     faulty::{FaultKind, FaultyFs},
 };
 
-use crate::support::{TempDir, check_filled, entries, fill, tiny, tiny_db};
-
-const ALL: [PlacementKind; 7] = PlacementKind::ALL;
-
-fn options(placement: PlacementKind) -> Options {
-    let values = Values {
-        separate_from_bytes: 64,
-        hashkv: HashKv { group_bytes: 8 << 10, groups_max: 16, ..HashKv::default() },
-        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
-        file_bytes: 16 << 10,
-        ..Values::default()
-    };
-    Options { keyspace: KeyspaceOptions { placement, values, ..tiny().keyspace }, ..tiny() }
-}
+use crate::{
+    copies::{ALL, check_copy, copy_while_written, crowded, options},
+    support::{TempDir, check_filled, entries, fill, tiny, tiny_db},
+};
 
 /// Every file of a directory but its lock, with its bytes.
 fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -230,8 +212,6 @@ fn two_checkpoints_do_not_mix_in_one_directory() {
     check_filled(Db::open_with(dir.join("copy"), tiny()).unwrap().default_keyspace(), 200, "both");
 }
 
-/// Each commit writes its number to two keys of two keyspaces. A copy has the same in both, from no earlier than the
-/// last commit before it began and no later than the first one that had not begun when it ended.
 #[test]
 fn checkpoints_during_writes_reads_gc_and_keyspace_changes_are_whole() {
     for placement in ALL {
@@ -239,82 +219,20 @@ fn checkpoints_during_writes_reads_gc_and_keyspace_changes_are_whole() {
         let options = crowded(placement);
         let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
         let other = db.keyspace("other", options.keyspace.clone()).unwrap();
-        let (begun, ended, stop) = (AtomicU32::new(0), AtomicU32::new(0), AtomicBool::new(false));
-        let copies = thread::scope(|scope| {
-            let write = || {
-                for n in 1.. {
-                    begun.store(n, SeqCst);
-                    let value = n.to_be_bytes().repeat(200);
-                    let mut batch = db.batch();
-                    batch.put(db.default_keyspace(), "number", &value).unwrap();
-                    batch.put(&other, "number", &value).unwrap();
-                    batch.put(&other, format!("key{}", n % 500), &value).unwrap();
-                    db.commit(batch).unwrap();
-                    ended.store(n, SeqCst);
-                    if stop.load(SeqCst) {
-                        break;
-                    }
-                }
-            };
-            let read = || {
-                while !stop.load(SeqCst) {
-                    (0..500).for_each(|n| drop(other.get(format!("key{n}")).unwrap()));
-                }
-            };
-            let gc = || {
-                while !stop.load(SeqCst) {
-                    db.collect_garbage().unwrap();
-                    db.flush().unwrap();
-                }
-            };
-            let make_and_drop = || {
-                while !stop.load(SeqCst) {
-                    let short_lived = db.keyspace("short-lived", options.keyspace.clone()).unwrap();
-                    (0..20).for_each(|n| short_lived.put([n], [n; 300]).unwrap());
-                    db.drop_keyspace("short-lived").unwrap();
-                }
-            };
-            let threads = [scope.spawn(write), scope.spawn(read), scope.spawn(gc), scope.spawn(make_and_drop)];
-            let make = |n: u32| {
-                let (earliest, path) = (ended.load(SeqCst), dir.join(&format!("copy{n}")));
-                let made = db.checkpoint(&path);
-                (path, earliest, begun.load(SeqCst), made)
-            };
-            let copies: Vec<_> = (0..12).map(make).collect();
-            stop.store(true, SeqCst);
-            threads.into_iter().for_each(|thread| thread.join().unwrap());
-            copies
+        let read = || (0..500).for_each(|n| drop(other.get(format!("key{n}")).unwrap()));
+        let make_and_drop = || {
+            let short_lived = db.keyspace("short-lived", options.keyspace.clone()).unwrap();
+            (0..20).for_each(|n| short_lived.put([n], [n; 300]).unwrap());
+            db.drop_keyspace("short-lived").unwrap();
+        };
+        let copies = copy_while_written((&db, &other), &[&read, &make_and_drop], 12, |n| {
+            let path = dir.join(&format!("copy{n}"));
+            db.checkpoint(&path).map(|()| path)
         });
-        for (path, earliest, latest, made) in copies {
-            made.unwrap_or_else(|error| panic!("{placement:?}, {}: {error}", path.display()));
-            check_copy(&path, earliest..=latest, &options);
+        for (commits, made) in copies {
+            let path = made.unwrap_or_else(|error| panic!("{placement:?}: {error}"));
+            check_copy(&path, &commits, &options);
             fs::remove_dir_all(&path).unwrap();
         }
     }
-}
-
-/// So few open files that those not in use are closed all the time.
-fn crowded(placement: PlacementKind) -> Options {
-    Options {
-        open_files_max: 8,
-        reads: Reads::Called,
-        memory_limit: 8 << 20,
-        memtable_bytes: 32 << 10,
-        workers: Workers::Threads(2),
-        ..options(placement)
-    }
-}
-
-/// Checks that the copy holds the state after one of these commits.
-fn check_copy(path: &Path, commits: RangeInclusive<u32>, options: &Options) {
-    assert_eq!(verify(path).unwrap().problems.len(), 0, "{}", path.display());
-    let copy = Db::open_with(path, options.clone()).unwrap();
-    let number =
-        |value: Option<bifold::Value>| value.map_or(0, |value| u32::from_be_bytes(value[..4].try_into().unwrap()));
-    let held = number(copy.get("number").unwrap());
-    let of_other = copy.existing_keyspace("other").unwrap().unwrap();
-    assert_eq!(held, number(of_other.get("number").unwrap()));
-    assert!(commits.contains(&held), "{}: {held} of {commits:?}", path.display());
-    assert!(entries(of_other.iter()).len() <= 501);
-    copy.close().unwrap();
 }

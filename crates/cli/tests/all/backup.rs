@@ -1,20 +1,8 @@
 //! Backups at the command line: made, listed, checked, restored and pruned.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use super::{Scratch, bifold, parse, text};
-
-fn database(scratch: &Scratch) -> PathBuf {
-    let db = scratch.path("db");
-    let lines: String = (0..2000).map(|n| format!("key {n:06}\tvalue {}\n", n * n)).collect();
-    let file = scratch.write("in.tsv", lines);
-    bifold(&["import", text(&db), text(&file)]).ok();
-    bifold(&["compact", text(&db)]).ok();
-    db
-}
 
 fn exported(db: &Path) -> String {
     bifold(&["export", text(db)]).ok()
@@ -23,7 +11,7 @@ fn exported(db: &Path) -> String {
 #[test]
 fn a_backup_is_made_listed_checked_restored_and_pruned() {
     let scratch = Scratch::new();
-    let (db, repository) = (database(&scratch), scratch.path("backups"));
+    let (db, repository) = (scratch.database(), scratch.path("backups"));
     let create = ["backup", "create", text(&db), text(&repository)];
     assert!(bifold(&create).ok().contains("generation 1 of"));
     let first = exported(&db);
@@ -55,7 +43,7 @@ fn a_backup_is_made_listed_checked_restored_and_pruned() {
 #[test]
 fn damage_in_a_repository_is_named_and_the_exit_code_says_so() {
     let scratch = Scratch::new();
-    let (db, repository) = (database(&scratch), scratch.path("backups"));
+    let (db, repository) = (scratch.database(), scratch.path("backups"));
     bifold(&["backup", "create", text(&db), text(&repository)]).ok();
     let files = fs::read_dir(repository.join("files")).unwrap().map(|entry| entry.unwrap().path());
     let victim = files.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();

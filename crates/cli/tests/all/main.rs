@@ -55,6 +55,16 @@ impl Scratch {
         fs::write(&path, content).unwrap();
         path
     }
+
+    /// A compacted database of 2000 entries.
+    fn database(&self) -> PathBuf {
+        let db = self.path("db");
+        let lines: String = (0..2000).map(|n| format!("key {n:06}\tvalue {}\n", n * n)).collect();
+        let file = self.write("in.tsv", lines);
+        bifold(&["import", text(&db), text(&file)]).ok();
+        bifold(&["compact", text(&db)]).ok();
+        db
+    }
 }
 
 impl Drop for Scratch {

@@ -6,11 +6,7 @@ use super::{Scratch, bifold, parse, text};
 
 /// A database with tables and a log.
 fn database(scratch: &Scratch) -> PathBuf {
-    let db = scratch.path("db");
-    let lines: String = (0..2000).map(|n| format!("key {n:06}\tvalue {}\n", n * n)).collect();
-    let file = scratch.write("in.tsv", lines);
-    bifold(&["import", text(&db), text(&file)]).ok();
-    bifold(&["compact", text(&db)]).ok();
+    let db = scratch.database();
     bifold(&["put", text(&db), "in the log", "only"]).ok();
     db
 }

@@ -27,7 +27,7 @@ use crate::{
 };
 
 /// The placements, best known first.
-const PLACEMENTS: [&str; 6] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv"];
+const PLACEMENTS: [&str; 7] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv", "streams"];
 
 /// Those whose values lie in key order, or nearly so.
 const ORDERED: [&str; 3] = ["inline", "diffkv", "unikv"];
