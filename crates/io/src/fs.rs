@@ -376,6 +376,9 @@ pub trait MappedRead: Send + Sync + Debug {
     /// read by calls while much of what is read is not in memory.
     fn is_mapped(&self, len: u64) -> bool;
 
+    /// Whether short reads are calls now, wherever they are.
+    fn is_called(&self) -> bool;
+
     /// Fills `buffer` with the bytes from `offset` on if they are mapped and reading them this way is better.
     /// Otherwise returns `false`.
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool;

@@ -28,7 +28,7 @@ pub use self::{
     gc::{Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables},
     pressure::SpacePressure,
 };
-use crate::parts::value_files::ValueFiles;
+use crate::parts::value_files::{Stretches, ValueFiles};
 
 /// A placement's answers to the questions that the engine asks before doing anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +109,8 @@ pub trait Placement: Send + Sync {
         None
     }
 
-    /// Announces reads to come, in the order of the requests. Returns whether they must come from the device.
-    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
+    /// Announces reads to come, in the order of the requests. Returns what is read by calls.
+    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {
         files.prefetch(pointers)
     }
 

@@ -12,7 +12,7 @@ use std::{ops::Deref, sync::Arc};
 use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 use crate::{
-    parts::value_files::ValueFiles,
+    parts::value_files::{Stretches, ValueFiles},
     placement::{FilesHeld, Located, Placement},
     placements::inline::Inline,
 };
@@ -118,8 +118,27 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     }
 
     /// See [`Placement::prefetch`].
-    pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
+    pub fn prefetch(&self, pointers: &[Pointer]) -> Option<Stretches> {
         self.placement.prefetch(&self.files, pointers)
+    }
+
+    /// Calls `look` with the value of `key` at `pointer`, if it was announced together with its neighbours in the file.
+    /// `None`: [`ValueStore::read`] knows more.
+    pub fn look_at_announced<T>(
+        &self,
+        key: &[u8],
+        pointer: Pointer,
+        announced: &Stretches,
+        mut look: impl FnMut(&[u8]) -> T,
+    ) -> Option<T> {
+        let mut at = self.reads_by_address.then_some(pointer);
+        while let Some(place) = at {
+            if let Some(looked) = announced.look_at(key, place, &mut look) {
+                return Some(looked);
+            }
+            at = self.placement.follow(place);
+        }
+        None
     }
 
     /// Bytes of memory that it holds between calls: filters, and what open files take. Without the system's page

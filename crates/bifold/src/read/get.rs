@@ -285,7 +285,7 @@ impl Reader {
             let encoded = found.iter().flatten().filter_map(Live::encoded_pointer);
             let pointers: Vec<Pointer> = encoded.filter_map(|encoded| pointer::decode(encoded).ok()).collect();
             if pointers.len() > 1 {
-                let _are_cold = view.values.prefetch(&pointers);
+                let _announced = view.values.prefetch(&pointers);
             }
             for (key, live) in batch.iter().zip(found) {
                 let value = live.map(|live| self.find_in(tree, &view, (key.as_ref(), live), snapshot));

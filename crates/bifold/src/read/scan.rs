@@ -26,6 +26,7 @@ use bifold_index::{
     version::{RunCursor, run},
     visible::{Item, Visible},
 };
+use bifold_values::parts::value_files::Stretches;
 
 use super::{get::Reader, window};
 use crate::state::{
@@ -53,11 +54,18 @@ pub struct Range {
 #[derive(Default)]
 pub(super) struct Ahead {
     /// The first one is yielded next.
-    pub items: VecDeque<Item>,
+    pub items: VecDeque<AheadItem>,
     /// How many entries were read ahead at last; 0 at the beginning.
     window: usize,
     /// How many it has yielded.
     pub yielded: usize,
+}
+
+/// An entry that was read ahead.
+pub(super) struct AheadItem {
+    item: Item,
+    /// With which its value was announced to the device.
+    announced: Option<Arc<Stretches>>,
 }
 
 /// One of the two ends.
@@ -106,6 +114,14 @@ pub struct Pair {
     kind: Kind,
     payload: Value,
     pinned: Arc<Pinned>,
+    announced: Option<Arc<Stretches>>,
+}
+
+impl AheadItem {
+    /// An entry whose value was not announced.
+    pub fn of(item: Item) -> Self {
+        Self { item, announced: None }
+    }
 }
 
 impl Pair {
@@ -123,11 +139,20 @@ impl Pair {
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
+                if let Some(value) = self.announced_value() {
+                    return Ok(value);
+                }
                 let from = (&*self.pinned.tree, &self.pinned.values);
                 self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
+    }
+
+    /// The value, if it was announced together with neighbours and is whole.
+    fn announced_value(&self) -> Option<Value> {
+        let pointer = pointer::decode(&self.payload).ok()?;
+        self.pinned.values.look_at_announced(&self.key, pointer, self.announced.as_ref()?, Value::copy_of)
     }
 
     /// Key and value.
@@ -149,12 +174,17 @@ impl Pinned {
     }
 
     /// Prefetches the values of these items.
-    fn prefetch<'a>(&self, items: impl Iterator<Item = &'a Item>) {
-        let pointers = items.filter(|item| item.kind == Kind::Pointer);
+    fn prefetch(&self, items: &mut VecDeque<AheadItem>, from: usize) {
+        let pointers = items.range(from..).filter(|ahead| ahead.item.kind == Kind::Pointer);
         // A damaged pointer is reported when its value is read.
-        let pointers: Vec<Pointer> = pointers.filter_map(|item| pointer::decode(&item.payload).ok()).collect();
-        if !pointers.is_empty() {
-            self.tree.scans.note_cold(self.values.prefetch(&pointers));
+        let pointers: Vec<Pointer> = pointers.filter_map(|ahead| pointer::decode(&ahead.item.payload).ok()).collect();
+        if pointers.is_empty() {
+            return;
+        }
+        let announced = self.values.prefetch(&pointers).map(Arc::new);
+        self.tree.scans.note_cold(announced.as_ref().is_some_and(|stretches| stretches.are_cold()));
+        if announced.is_some() {
+            items.range_mut(from..).for_each(|ahead| ahead.announced.clone_from(&announced));
         }
     }
 
@@ -281,7 +311,8 @@ impl Range {
 
     /// An entry that is not stored, as if this iterator had yielded it.
     pub(crate) fn pair_of(&self, key: &[u8], value: Value) -> Pair {
-        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload: value, pinned: Arc::clone(&self.pinned) }
+        let pinned = Arc::clone(&self.pinned);
+        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload: value, pinned, announced: None }
     }
 
     pub(super) fn step(&mut self, end: End) -> Option<Result<Pair>> {
@@ -294,8 +325,8 @@ impl Range {
             End::Front => (&mut self.front, &mut self.back),
             End::Back => (&mut self.back, &mut self.front),
         };
-        let item = match this.items.pop_front() {
-            Some(item) => item,
+        let AheadItem { item, announced } = match this.items.pop_front() {
+            Some(ahead) => ahead,
             None => match &mut self.state {
                 ScanState::Failed(error) => {
                     // The entries that the other end has read ahead lie beyond the error.
@@ -310,7 +341,8 @@ impl Range {
         self.left = self.left.map(|left| left - 1);
         self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
-        Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
+        let Item { key, seqno, kind, payload } = item;
+        Some(Ok(Pair { key, seqno, kind, payload, pinned, announced }))
     }
 
     /// Begins to walk if nothing was asked for yet.
@@ -348,7 +380,7 @@ impl Range {
         ahead.window = window;
         while ahead.items.len() < ahead.window {
             match advance(visible) {
-                Ok(Some(item)) => ahead.items.push_back(item),
+                Ok(Some(item)) => ahead.items.push_back(AheadItem::of(item)),
                 Ok(None) => {
                     self.state = ScanState::Done;
                     break;
@@ -360,7 +392,7 @@ impl Range {
             }
         }
         if prefetches {
-            self.pinned.prefetch(ahead.items.range(present..));
+            self.pinned.prefetch(&mut ahead.items, present);
         }
     }
 }

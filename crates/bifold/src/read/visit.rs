@@ -7,14 +7,15 @@
 //! Separated values are prefetched like those of an iterator. Keys and pointers of the next ones wait in a queue whose
 //! memory is used again. Where values come from the device, entries are those of the iterator, with its windows.
 
-use std::{collections::VecDeque, ops::ControlFlow};
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
 use bifold_contract::{Entry, IoSource, Kind, Pointer, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::visible::{Item, Visible};
+use bifold_values::parts::value_files::Stretches;
 
 use super::{
-    scan::{End, Range, ScanState},
+    scan::{AheadItem, End, Range, ScanState},
     window,
 };
 
@@ -41,6 +42,8 @@ struct Announced {
     seqno: SeqNo,
     /// The encoded pointer, unless the value is inline.
     pointer: Vec<u8>,
+    /// With which its value was announced, if it is read by a call.
+    stretches: Option<Arc<Stretches>>,
     inline: Option<Value>,
 }
 
@@ -58,7 +61,7 @@ impl Queue {
         next.key.extend_from_slice(entry.key);
         next.seqno = entry.seqno;
         next.pointer.clear();
-        next.inline = None;
+        (next.stretches, next.inline) = (None, None);
         match entry.kind {
             Kind::Pointer => {
                 next.pointer.extend_from_slice(entry.payload);
@@ -111,7 +114,7 @@ impl Range {
         let ended = self.visit_from(&mut queue, &mut tally, &mut see);
         // What was read ahead in vain comes next.
         if !planted!("forget_waiting") {
-            queue.waiting.into_iter().rev().for_each(|next| self.front.items.push_front(next.into()));
+            queue.waiting.into_iter().rev().for_each(|next| self.front.items.push_front(AheadItem::of(next.into())));
         }
         self.pinned.reader.counters.scanned(tally.entries, tally.bytes);
         ended
@@ -160,7 +163,10 @@ impl Range {
         }
         if !queue.pointers.is_empty() {
             self.pinned.note_value_asked();
-            self.pinned.tree.scans.note_cold(self.pinned.values.prefetch(&queue.pointers));
+            let stretches = self.pinned.values.prefetch(&queue.pointers).map(Arc::new);
+            self.pinned.tree.scans.note_cold(stretches.as_ref().is_some_and(|all| all.are_cold()));
+            let announced = queue.waiting.iter_mut().rev().take(queue.pointers.len());
+            announced.for_each(|next| next.stretches.clone_from(&stretches));
             queue.pointers.clear();
         }
         ControlFlow::Continue(())
@@ -178,7 +184,11 @@ impl Range {
             Kind::Pointer => {
                 let from = (&*pinned.tree, &pinned.values);
                 let see = &mut |value: &[u8]| flow = see(key, value);
-                pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
+                let at_once = next.stretches.as_ref().zip(pointer::decode(&next.pointer).ok());
+                let seen = at_once.and_then(|(all, at)| pinned.values.look_at_announced(key, at, all, &mut *see));
+                if seen.is_none() {
+                    pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
+                }
             }
             Kind::Inline | Kind::Delete => flow = see(key, payload),
         }

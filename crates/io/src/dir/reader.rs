@@ -117,6 +117,12 @@ impl Reader {
         self.mapped.as_ref().is_some_and(|mapped| mapped.is_mapped(self.len))
     }
 
+    /// Whether short reads are calls now: nothing is mapped, or much of what is read is not in memory.
+    #[must_use]
+    pub fn is_called(&self) -> bool {
+        self.mapped.as_ref().is_none_or(|mapped| mapped.is_called())
+    }
+
     /// Announces that `len` bytes from `offset` on will be read soon.
     pub fn prefetch(&self, offset: u64, len: u64) {
         if !self.mapped.as_ref().is_some_and(|mapped| mapped.prefetch(offset, len)) {

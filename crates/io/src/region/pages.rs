@@ -173,6 +173,10 @@ impl MappedRead for Pages {
         !is_cold && has_room && self.mapped_up_to(len).is_some_and(|mapped| mapped.reaches(len))
     }
 
+    fn is_called(&self) -> bool {
+        self.mapped.is_none() || self.residency.as_ref().is_some_and(|residency| residency.was_cold())
+    }
+
     #[inline]
     fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
         let end = offset + buffer.len() as u64;

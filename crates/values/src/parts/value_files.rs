@@ -47,6 +47,7 @@ use super::{
 use crate::placement::FilesHeld;
 
 pub use self::{
+    ahead::Stretches,
     copies::{Copy, Finished},
     file::{Extent, ReadBy, ValueFile},
     left_out::UNREADABLE,

@@ -53,7 +53,7 @@ use crate::parts::{
     sorted_table::{Indexes, SortedTable},
     stale_estimate::StaleEstimate,
     sync::LockExt,
-    value_files::{DROPS, SORTED, ValueFiles},
+    value_files::{DROPS, SORTED, Stretches, ValueFiles},
     value_log::ValueLog,
 };
 
@@ -245,7 +245,7 @@ impl Placement for NovKv {
         }
     }
 
-    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
+    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {
         let tables = self.shared.tables.load();
         if tables.by_file.is_empty() {
             return files.prefetch(pointers);

@@ -50,7 +50,7 @@ use crate::{
         dead_counts::DeadCounts,
         forwarding::Forwarding,
         hash_map::HashMap,
-        value_files::{COLLECTED, FORWARDS, ValueFile, ValueFiles},
+        value_files::{COLLECTED, FORWARDS, Stretches, ValueFile, ValueFiles},
     },
     placement::{
         Explained, GcClaim, GcContext, GcJob, GcOutcome, Kept, NewestAbove, Placement, Profile, RewriteJob,
@@ -306,7 +306,7 @@ impl Placement for Streams {
         self.shared.forwarding.next(pointer).map(|(next, _)| next)
     }
 
-    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> bool {
+    fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {
         if self.shared.forwarding.is_empty() {
             return files.prefetch(pointers);
         }

@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! pointers of the next entries ─▶ by file and offset ─▶ neighbours as one stretch ─▶ concurrent requests to the device
+//!                                                                                 └▶ one call for all of a stretch
 //! ```
 //!
 //! Where values are sorted by key, even partly, the next entries of a scan have few stretches. Where they are in the
 //! order of arrival, each is a stretch of its own.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, atomic::Ordering::Relaxed};
 
 use bifold_contract::{FileId, IoSource, Pointer};
+use bifold_format::value;
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
 
@@ -26,27 +28,101 @@ const LOOKS_MAX: usize = 8;
 /// for four pages as for one, and longer for a second request.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// A section of a file to fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stretch {
-    file: FileId,
-    start: u64,
-    end: u64,
+/// The longest stretch that is read by one call, in bytes: an iterator keeps it until its values were asked for.
+const STRETCH_BYTES_MAX: u64 = 256 << 10;
+
+/// Where values are that were announced together and are read by calls.
+#[derive(Debug)]
+pub struct Stretches {
+    /// By file and offset.
+    all: Vec<Stretch>,
+    /// Whether the device was asked for them. Otherwise they are in memory, and all reads are calls for others' sake.
+    are_cold: bool,
 }
 
-/// The stretches that these pointers are in, by file and offset.
-fn stretches(pointers: &[Pointer]) -> Vec<Stretch> {
-    let stretch = |at: &Pointer| Stretch { file: at.file, start: at.offset, end: at.offset + u64::from(at.len) };
-    let mut all: Vec<Stretch> = pointers.iter().map(stretch).collect();
-    all.sort_unstable_by_key(|stretch| (stretch.file, stretch.start));
-    all.dedup_by(|next, last| {
-        let is_near = next.file == last.file && next.start <= last.end + GAP_BYTES;
-        if is_near {
-            last.end = last.end.max(next.end);
+/// A section of a file to fetch.
+#[derive(Debug)]
+struct Stretch {
+    file: Arc<ValueFile>,
+    start: u64,
+    end: u64,
+    /// How many values it has, and their bytes.
+    values: u32,
+    value_bytes: u64,
+    /// All of it, once one of its values was asked for; `None` if it could not be read.
+    content: OnceLock<Option<Box<[u8]>>>,
+}
+
+impl Stretch {
+    fn of(file: &Arc<ValueFile>, at: Pointer) -> Self {
+        let value_bytes = u64::from(at.len);
+        let (start, end) = (at.offset, at.offset.saturating_add(value_bytes));
+        Self { file: Arc::clone(file), start, end, values: 1, value_bytes, content: OnceLock::new() }
+    }
+
+    fn is_near(&self, next: &Self) -> bool {
+        next.file.id == self.file.id && next.start <= self.end.saturating_add(GAP_BYTES)
+    }
+
+    fn append(&mut self, next: &Self) {
+        self.end = self.end.max(next.end);
+        self.values += next.values;
+        self.value_bytes += next.value_bytes;
+    }
+
+    fn len(&self) -> u64 {
+        self.end - self.start
+    }
+
+    /// Whether one call for all of it is better than one for each of its values: it copies at most twice as much.
+    fn is_read_at_once(&self) -> bool {
+        self.values > 1 && self.len() <= STRETCH_BYTES_MAX.min(2 * self.value_bytes)
+    }
+
+    /// All of it. Whoever gets `None` reads what it needs itself, and reports why that fails.
+    fn content(&self) -> Option<&[u8]> {
+        let read = || {
+            let mut bytes = vec![0; usize::try_from(self.len()).ok()?].into_boxed_slice();
+            self.file.reader.call_at(&mut bytes, self.start, IoSource::Scan).ok()?;
+            Some(bytes)
+        };
+        self.content.get_or_init(read).as_deref()
+    }
+}
+
+impl Stretches {
+    fn new<'a>(pointers: &[Pointer], are_cold: bool, file_of: impl Fn(FileId) -> Option<&'a Arc<ValueFile>>) -> Self {
+        let mut stretches: Vec<Stretch> =
+            pointers.iter().filter_map(|at| Some(Stretch::of(file_of(at.file)?, *at))).collect();
+        stretches.sort_unstable_by_key(|stretch| (stretch.file.id, stretch.start));
+        stretches.dedup_by(|next, last| {
+            let is_near = last.is_near(next);
+            if is_near {
+                last.append(next);
+            }
+            is_near
+        });
+        Self { all: stretches, are_cold }
+    }
+
+    /// Whether they come from the device.
+    #[must_use]
+    pub fn are_cold(&self) -> bool {
+        self.are_cold
+    }
+
+    /// Calls `look` with the value of `key` at `at`, if it was announced together with neighbours: the first one that
+    /// is asked for reads all of them. `None` if it was not, or if it cannot be read that way.
+    pub fn look_at<T>(&self, key: &[u8], at: Pointer, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let behind = self.all.partition_point(|stretch| (stretch.file.id, stretch.start) <= (at.file, at.offset));
+        let stretch = self.all[..behind].last().filter(|stretch| stretch.file.id == at.file)?;
+        if !stretch.is_read_at_once() {
+            return None;
         }
-        is_near
-    });
-    all
+        let start = usize::try_from(at.offset - stretch.start).ok()?;
+        let record = stretch.content()?.get(start..start.checked_add(at.len as usize)?)?;
+        value::look_at_value(record, (at.file, at.offset), key, look).ok()
+    }
 }
 
 /// Whether a place is one in `every`. Where values are decides which announcements are checked: a count that threads
@@ -61,8 +137,8 @@ fn is_picked(at: Pointer, every: u64) -> bool {
 impl ValueFiles {
     /// Announces reads to come. Asking the system to prefetch a value takes as long as reading it from memory, so it
     /// is done only when one of a few values is not in memory; and while all are in memory, that is checked only now
-    /// and then. Returns whether the system was asked.
-    pub fn prefetch(&self, pointers: &[Pointer]) -> bool {
+    /// and then. Returns what is read by calls: what the system was asked for, and all if no reads are mapped now.
+    pub fn prefetch(&self, pointers: &[Pointer]) -> Option<Stretches> {
         let all = self.all.load();
         let file_of = |id: FileId| -> Option<&Arc<ValueFile>> { all.get(&id) };
         let looked_every = self.looks_every.load(Relaxed);
@@ -75,20 +151,22 @@ impl ValueFiles {
             self.are_cold.store(is_cold, Relaxed);
             self.looks_every.store(if is_cold { LOOKS_EVERY.0 } else { every * 2 }, Relaxed);
         }
-        if self.are_cold.load(Relaxed) {
-            for stretch in stretches(pointers) {
-                if let Some(file) = file_of(stretch.file) {
-                    file.reader.prefetch(stretch.start, stretch.end - stretch.start);
-                }
+        let are_cold = self.are_cold.load(Relaxed);
+        let are_called =
+            || pointers.first().and_then(|at| file_of(at.file)).is_some_and(|file| file.reader.is_called());
+        if are_cold || are_called() {
+            let announced = Stretches::new(pointers, are_cold, file_of);
+            for stretch in announced.all.iter().filter(|_| are_cold) {
+                stretch.file.reader.prefetch(stretch.start, stretch.len());
             }
-            return true;
+            return Some(announced);
         }
         for at in pointers {
             if let Some(file) = file_of(at.file) {
                 file.reader.touch(at.offset, at.len.into());
             }
         }
-        false
+        None
     }
 
     /// How to read a value. A scan of values from the device reads each page once: mapping it would take as long and
@@ -100,7 +178,11 @@ impl ValueFiles {
 
 #[cfg(test)]
 mod tests {
+    use bifold_format::compression::{Compression, Compressor};
+    use bifold_io::memory::MemoryFs;
+
     use super::*;
+    use crate::parts::value_files::scratch::value_files;
 
     #[test]
     fn one_place_in_so_many_is_picked_whether_values_stand_one_behind_the_other_or_anywhere() {
@@ -114,15 +196,79 @@ mod tests {
         }
     }
 
+    fn spans(announced: &Stretches) -> Vec<(FileId, u64, u64)> {
+        announced.all.iter().map(|stretch| (stretch.file.id, stretch.start, stretch.end)).collect()
+    }
+
     #[test]
     fn neighbours_are_fetched_as_one_whatever_their_order() {
-        let at = |file, offset, len| Pointer { file, epoch: 0, offset, len };
-        let of = |file, start, end| Stretch { file, start, end };
-        let pointers = [at(2, 5000, 100), at(1, 90_000, 10), at(2, 4000, 1000), at(2, 4500, 10), at(1, 40, 1)];
-        assert_eq!(stretches(&pointers), [of(1, 40, 41), of(1, 90_000, 90_010), of(2, 4000, 5100)]);
-        assert_eq!(stretches(&[]), []);
-        let last = at(3, 10 + GAP_BYTES, 5);
-        assert_eq!(stretches(&[last, at(3, 0, 10)]), [of(3, 0, 15 + GAP_BYTES)]);
-        assert_eq!(stretches(&[last, at(3, 0, 9)]).len(), 2);
+        let files = value_files(&MemoryFs::new(), 100);
+        let (one, two) = (files.begin(0).unwrap(), files.begin(0).unwrap());
+        let all = files.all.load();
+        let announce = |pointers: &[Pointer]| Stretches::new(pointers, true, |id| all.get(&id));
+        let at = |file: &ValueFile, offset, len| Pointer { file: file.id, epoch: 0, offset, len };
+        let pointers = [at(&two, 5000, 100), at(&one, 90_000, 10), at(&two, 4000, 1000), at(&one, 40, 1)];
+        let expected = [(one.id, 40, 41), (one.id, 90_000, 90_010), (two.id, 4000, 5100)];
+        assert_eq!(spans(&announce(&pointers)), expected);
+        assert_eq!(spans(&announce(&[])), []);
+        let last = at(&one, 10 + GAP_BYTES, 5);
+        assert_eq!(spans(&announce(&[last, at(&one, 0, 10)])), [(one.id, 0, 15 + GAP_BYTES)]);
+        assert_eq!(spans(&announce(&[last, at(&one, 0, 9)])).len(), 2);
+        assert_eq!(spans(&announce(&[Pointer { file: two.id + 1, ..last }])), [], "a file that does not exist");
+    }
+
+    /// Appends a record of each of these values, and returns where they are.
+    fn append(files: &ValueFiles, file: &Arc<ValueFile>, values: &[(&str, usize)]) -> Vec<Pointer> {
+        let record = |(key, len): &(&str, usize)| {
+            let mut bytes = Vec::new();
+            let place = (file.id, file.len());
+            value::encode_value(
+                &mut bytes,
+                place,
+                1,
+                key.as_bytes(),
+                &vec![7; *len],
+                &mut Compressor::new(Compression::None),
+            );
+            files.append(file, &bytes).unwrap()
+        };
+        values.iter().map(record).collect()
+    }
+
+    #[test]
+    fn neighbours_are_read_by_one_call() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let file = files.begin(0).unwrap();
+        let places = append(&files, &file, &[("a", 500), ("b", 700), ("far", 70_000), ("c", 900)]);
+        let all = files.all.load();
+        let announced = Stretches::new(&[places[3], places[1], places[0]], true, |id| all.get(&id));
+        let read_bytes = || files.context.dir.totals().read_bytes[IoSource::Scan as usize];
+        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len);
+        assert_eq!(read_bytes(), 0, "nothing before it is asked for");
+        assert_eq!(len("b", places[1]), Some(700));
+        let both = u64::from(places[0].len + places[1].len);
+        assert_eq!((len("a", places[0]), read_bytes()), (Some(500), both), "by the same call");
+        assert_eq!(len("c", places[3]), None, "it has no neighbours");
+        assert_eq!(len("far", places[2]), None, "not announced");
+        assert_eq!(len("a", places[1]), None, "the value of another key");
+        assert_eq!(len("a", Pointer { len: 5, ..places[0] }), None, "a damaged pointer");
+        assert_eq!(len("a", Pointer { offset: u64::MAX, ..places[0] }), None);
+        assert_eq!(read_bytes(), both);
+    }
+
+    #[test]
+    fn what_would_copy_too_much_is_read_one_by_one() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let file = files.begin(0).unwrap();
+        let gap = usize::try_from(GAP_BYTES / 2).unwrap();
+        let far = append(&files, &file, &[("a", 100), ("gap", gap), ("b", 100)]);
+        let large = append(&files, &file, &[("c", 200_000), ("d", 200_000)]);
+        let all = files.all.load();
+        for (places, keys) in [([far[0], far[2]], ["a", "b"]), ([large[0], large[1]], ["c", "d"])] {
+            let announced = Stretches::new(&places, true, |id| all.get(&id));
+            assert_eq!(announced.all.len(), 1, "{keys:?}");
+            let found = keys.iter().zip(places).map(|(key, at)| announced.look_at(key.as_bytes(), at, <[u8]>::len));
+            assert!(found.into_iter().all(|len| len.is_none()), "{keys:?}");
+        }
     }
 }
