@@ -9,5 +9,7 @@ pub(crate) mod keyspace;
 pub mod options;
 pub mod placement;
 pub mod salvage;
+mod short_forms;
+pub(crate) mod snapshot;
 pub mod stats;
 pub(crate) mod verify;

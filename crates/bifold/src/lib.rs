@@ -55,17 +55,22 @@ pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
     checkpoint::CheckpointProgress,
-    db::{DEFAULT_KEYSPACE, Db, Snapshot},
+    db::{DEFAULT_KEYSPACE, Db},
     keyspace::{Keyspace, Swap},
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
         PlacementKind, Reads, Workers,
     },
     placement, salvage,
+    snapshot::Snapshot,
     stats::{self, Stats},
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
 };
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
-pub use read::scan::{Pair, Range};
+pub use read::{
+    estimate::RangeSize,
+    keys::Keys,
+    scan::{Pair, Range},
+};
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};

@@ -16,7 +16,8 @@ use crate::{
     history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
     model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, Variant, is_nothing},
     options::OptionSet,
-    read::{self, Trouble, compare_entries, compare_visited, expect_value},
+    random::Random,
+    read::{self, Trouble, compare_entries, compare_keys, compare_sought, compare_visited, expect_value},
     value::Spec,
 };
 
@@ -293,6 +294,13 @@ impl<W: Watcher> Driver<W> {
                 let bounds = span.bounds();
                 let right = self.model.scan(id, &bounds, now);
                 compare_visited("visit", &right, tree.range(bounds.clone()))?;
+                compare_keys(&right, tree.range(bounds.clone()), *way)?;
+                let mut random = Random::new(now ^ right.len() as u64, "moves of an iterator");
+                let key = |random: &mut Random| {
+                    let key = key_bytes(random.below(64) as KeyNo);
+                    [&key[..], &[0][..random.below(2) as usize]].concat()
+                };
+                compare_sought("seek", &right, tree.range(bounds.clone()), (&mut random, key))?;
                 compare_entries("scan", right, tree.range(bounds), *way)?;
             }
             Op::Prefix(_, key, len) => {

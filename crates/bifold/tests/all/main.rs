@@ -10,6 +10,7 @@ mod flushes;
 mod full_disk;
 mod hard_links;
 mod idle;
+mod iterators;
 mod keyspaces;
 mod killed;
 mod left_out;
