@@ -30,7 +30,8 @@ use crate::{
         stats::counters::Counters,
     },
     background::{
-        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, waits::Waits, work::Work,
+        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, telling::Events, waits::Waits,
+        work::Work,
     },
     commit::{
         memory::MemoryPlan,
@@ -101,6 +102,8 @@ pub(crate) struct Engine {
     pub rewrites: Arc<Rewrites>,
     /// Runs GC jobs.
     pub gc: Arc<Gc>,
+    /// What the listener is told.
+    pub events: Arc<Events>,
     /// Background work: what is due, and who does it.
     pub scheduler: Arc<Scheduler>,
     /// Its drop lets other processes open the database.
@@ -133,6 +136,7 @@ impl Engine {
             counters: shared.counters,
             damaged,
             trees: shared.trees,
+            events: shared.events,
             syncs: parts.syncs,
             waits: parts.waits,
             committer: parts.committer,
@@ -205,7 +209,10 @@ impl Engine {
         };
         if self.health.close() {
             self.tables.remover().finish();
+            self.events.finish();
             self.work.stop();
+            // What other threads have noted at their end.
+            self.events.tell();
             synced
         } else {
             Ok(())

@@ -56,7 +56,9 @@ pub use api::{
     batch::Batch,
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
+    events,
     keyspace::{Keyspace, Swap},
+    metrics,
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
         PlacementKind, Reads, Workers,
