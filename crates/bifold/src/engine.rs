@@ -35,6 +35,7 @@ use crate::{
     },
     commit::{
         memory::MemoryPlan,
+        notices::Notices,
         op::Op,
         pace::Pace,
         room::Room,
@@ -64,6 +65,8 @@ pub(crate) struct Engine {
     pub wal: Arc<FairLock<Wal>>,
     /// Syncs of the log and of values, shared by all threads that wait for one.
     pub syncs: Arc<Syncs>,
+    /// Handles of commits that will be durable.
+    pub notices: Arc<Notices>,
     /// The last sequence number that reads may see.
     pub visible: Arc<AtomicU64>,
     /// Open snapshots.
@@ -115,7 +118,7 @@ impl Engine {
     pub fn new(mut found: Recovered) -> Arc<Self> {
         let damaged = std::mem::take(&mut found.damaged);
         let shared = Shared::new(found);
-        let parts = Parts::new(&shared);
+        let (parts, workers) = (Parts::new(&shared), shared.options.workers);
         Arc::new(Self {
             env: shared.env,
             dir: shared.dir,
@@ -137,6 +140,7 @@ impl Engine {
             damaged,
             trees: shared.trees,
             events: shared.events,
+            notices: Arc::new(Notices::new(&parts.syncs, workers)),
             syncs: parts.syncs,
             waits: parts.waits,
             committer: parts.committer,
@@ -207,6 +211,7 @@ impl Engine {
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
+        self.notices.close(&synced);
         if self.health.close() {
             self.tables.remover().finish();
             self.events.finish();

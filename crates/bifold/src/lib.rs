@@ -70,6 +70,7 @@ pub use api::{
 };
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
+pub use commit::notices::CommitNotice;
 pub use read::{
     estimate::RangeSize,
     keys::Keys,

@@ -206,6 +206,7 @@ pub const ALL: &[Planted] = &[
     bug("drop_without_notify", DROPPED_MEMTABLES),
     bug("handle_pins_files", DROPPED_FILES),
     bug("forget_waiting", VISITS),
+    bug("notice_before_sync", POWER),
     bug("seek_ignores_bound", METAMORPHIC),
     bug("seek_forgets_read_ahead", SEEKS),
     bug("sync_again", FAILED_SYNCS),

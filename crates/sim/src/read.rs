@@ -6,7 +6,7 @@ use bifold::{Db, Error, Pair, Range};
 
 use crate::{
     driver::everything,
-    history::Way,
+    history::{KeyNo, Way, key_bytes},
     model::{CommitNo, Contents, Entries, Model, NAMES, Name},
     random::Random,
     value::{Spec, describe},
@@ -187,6 +187,25 @@ pub fn compare_sought(
         }
     }
     Ok(())
+}
+
+/// Reads a range by visits, by its keys alone, and by seeks that follow from `seed`, and compares with `right`.
+///
+/// # Errors
+/// As [`compare_entries`].
+pub fn compare_ways(
+    right: &[(&[u8], Spec)],
+    range: impl Fn() -> Range,
+    (way, seed): (Way, u64),
+) -> Result<(), Trouble> {
+    compare_visited("visit", right, range())?;
+    compare_keys(right, range(), way)?;
+    let mut random = Random::new(seed ^ right.len() as u64, "moves of an iterator");
+    let key = |random: &mut Random| {
+        let key = key_bytes(random.below(64) as KeyNo);
+        [&key[..], &[0][..random.below(2) as usize]].concat()
+    };
+    compare_sought("seek", right, range(), (&mut random, key))
 }
 
 /// Compares the keys of a range, from the front or from the back, with the right ones.

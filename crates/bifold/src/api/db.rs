@@ -15,6 +15,7 @@ use crate::{
         stats::{GarbageStats, Stats},
     },
     background::outcome::for_each_tree,
+    commit::notices::CommitNotice,
     engine::Engine,
     state::{
         recover,
@@ -202,6 +203,44 @@ impl Db {
     pub fn commit_with(&self, batch: Batch, durability: Durability) -> Result<()> {
         self.takes(&batch)?;
         self.engine().commit(&batch.ops(), durability)
+    }
+
+    /// Commits a batch and returns at once, as with [`Durability::Buffered`]: the commit is visible and survives a
+    /// killed process. The notice resolves when it survives a power loss, too. A thread of the engine syncs for all
+    /// notices together, and all the time while there are any; with [`Workers::Caller`](crate::Workers) whoever waits
+    /// for a notice or polls it does.
+    ///
+    /// So one thread can have many commits under way, and none has to be parked for each of them. A reader may see a
+    /// commit that a power loss then takes: who tells others of it waits for the notice first.
+    ///
+    /// # Errors
+    /// As [`Db::commit`]; the system's, when the thread cannot be started. Nothing is committed then.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-notice-{}", std::process::id()));
+    /// # let db = bifold::Db::open(&dir)?;
+    /// let mut notices = Vec::new();
+    /// for n in 0..10u8 {
+    ///     let mut batch = db.batch();
+    ///     batch.put(db.default_keyspace(), [n], "value")?;
+    ///     notices.push(db.commit_async(batch)?);
+    /// }
+    /// assert!(db.get([9])?.is_some());                   // visible
+    /// for notice in &notices {
+    ///     notice.wait()?;                                // or `notice.await` in asynchronous code
+    /// }
+    /// assert!(notices.iter().all(|notice| notice.is_durable()));
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_async(&self, batch: Batch) -> Result<CommitNotice> {
+        self.takes(&batch)?;
+        let engine = self.engine();
+        engine.health.takes_writes()?;
+        engine.notices.begin(&*engine.env.threads, &engine.work)?;
+        let seqno = engine.commit_if(&batch.ops(), Durability::Buffered, &mut || Ok(true))?;
+        Ok(engine.notices.of(seqno.unwrap_or_default()))
     }
 
     /// Whether all keyspaces of a batch are this database's.

@@ -17,6 +17,7 @@ mod killed;
 mod left_out;
 mod limits;
 mod many_keyspaces;
+mod notices;
 mod open_files;
 mod options;
 mod own_placement;
