@@ -9,7 +9,7 @@
 //! after `STEPS_MAX`. Nothing here recurses.
 //!
 //! Each end has a *fence*, beyond which the other end yields nothing: the key that it yielded last, exclusive, or the
-//! key that it was [sought](seek) at or that stopped it, inclusive.
+//! key that it was sought at (`seek.rs`) or that stopped it, inclusive.
 //!
 //! Invariants: the front cursor is on the first entry that it may still yield, or on the key it yielded last; the back
 //! cursor is before its own. When one end finds nothing more, both are done until an end is sought; after an error

@@ -222,7 +222,8 @@ impl Keyspace {
 
     /// About how many keys have a value. Reads nothing: all versions in tables and memtables, less two for each
     /// deletion of a single key. Too many where keys were overwritten, deleted by range or moved by GC (`wisckey`,
-    /// `hashkv`, `diffkv`), until compaction has dropped what is old; too few where keys were deleted that did not exist.
+    /// `hashkv`, `diffkv`), until compaction has dropped what is old; too few where keys were deleted that did not
+    /// exist.
     /// Exact if every key was put once and none deleted.
     ///
     /// # Errors
@@ -234,7 +235,7 @@ impl Keyspace {
     /// About how much the keys in `range` take, old versions included. Reads at most two indexes of tables in each
     /// sorted run, and no entries of tables.
     ///
-    /// * Tables: each table that a bound lies in adds an error of at most half a block. In level 0 each run may have one.
+    /// * Tables: each table that a bound lies in adds an error of at most half a block. Level 0 has many such tables.
     ///   With nothing but whole tables in the range, the sum is exact.
     /// * Memtables: up to 1000 entries in the range are counted. More are estimated from how the tree of the memtable
     ///   branches, whose nodes are half full at least where keys come in random order: by less than half in our tests.

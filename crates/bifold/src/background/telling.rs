@@ -65,7 +65,7 @@ pub(crate) struct Events(Option<Arc<Telling>>);
 struct Telling {
     listener: Arc<dyn EventListener>,
     clock: Arc<dyn Clock>,
-    waiting: Mutex<Queue>,
+    waiting: Mutex<EventQueue>,
     changed: Condvar,
     /// Whether a thread is telling.
     is_telling: AtomicBool,
@@ -76,7 +76,7 @@ struct Telling {
 }
 
 #[derive(Default)]
-struct Queue {
+struct EventQueue {
     events: VecDeque<Event>,
     lost: u64,
     is_closed: bool,

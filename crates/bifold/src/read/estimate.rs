@@ -1,10 +1,9 @@
 //! How much a key range takes, without reading it.
 //!
-//! | what | how | wrong by |
-//! |---|---|---|
-//! | tables | metadata, and the index of those tables that a bound lies in | half a block for each of these |
-//! | memtables | up to 1000 entries are counted; of more, a descent for each bound says which part it is | how unequally full nodes are |
-//! | separated values | the keyspace's live values, shared out by entries | how unequal values are |
+//! * Tables: metadata, and the index of those tables that a bound lies in. Wrong by half a block for each of these.
+//! * Memtables: up to 1000 entries are counted; of more, two descents say which part it is. Wrong as nodes are
+//!   unequally full.
+//! * Separated values: the keyspace's live values, shared out by entries. Wrong as values are unequal.
 
 use std::sync::Arc;
 

@@ -14,7 +14,8 @@ pub struct TracingListener;
 
 impl TracingListener {
     fn begun(kind: &'static str, job: &JobInfo) {
-        info!(target: "bifold", kind, job = job.number, keyspace = %job.keyspace, input_bytes = job.input_bytes, "begun");
+        let (job, keyspace, input_bytes) = (job.number, &job.keyspace, job.input_bytes);
+        info!(target: "bifold", kind, job, %keyspace, input_bytes, "begun");
     }
 
     fn ended(kind: &'static str, job: &JobInfo, end: &JobEnd) {
