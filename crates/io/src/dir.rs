@@ -1,5 +1,6 @@
 //! A database directory: files by name, every byte counted by its [`IoSource`].
 
+mod observer;
 mod reader;
 mod syncs;
 mod writer;
@@ -16,11 +17,12 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
-use self::{reader::Access, syncs::Syncs};
 pub use self::{
+    observer::FileObserver,
     reader::Reader,
     writer::{Together, Writer},
 };
+use self::{observer::Observed, reader::Access, syncs::Syncs};
 use crate::{
     fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
@@ -88,6 +90,7 @@ pub struct Dir {
     counters: Arc<IoCounters>,
     files: Arc<OpenFiles>,
     syncs: Arc<Syncs>,
+    observed: Arc<Observed>,
 }
 
 impl Dir {
@@ -96,7 +99,14 @@ impl Dir {
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
         let files = OpenFiles::new(fs.open_files_max().map_or(OPEN_MAX, |max| (max / 2).clamp(2, OPEN_MAX)));
-        Self { fs, path: Arc::from(path), counters: Arc::default(), files, syncs: Arc::default() }
+        Self {
+            fs,
+            path: Arc::from(path),
+            counters: Arc::default(),
+            files,
+            syncs: Arc::default(),
+            observed: Arc::default(),
+        }
     }
 
     /// The same directory with at most `max` open files, but no more than the process may have.
@@ -156,7 +166,9 @@ impl Dir {
     /// The file system's, among them that the file exists.
     pub fn create(&self, name: &str, source: IoSource) -> Result<Writer> {
         let (path, counted) = (self.file(name), self.files.write());
-        Ok(self.writer(self.fs.create(&path)?, path, (0, source), (Weak::new(), counted)))
+        let created = self.fs.create(&path)?;
+        self.observed.created(&path);
+        Ok(self.writer(created, path, (0, source), (Weak::new(), counted)))
     }
 
     /// Opens a file for appending at its end.
@@ -186,6 +198,7 @@ impl Dir {
                 let _counted = self.remove(name);
             }
         })?;
+        self.observed.created(&path);
         let readers = Arc::downgrade(reader.slot());
         Ok((self.writer(writer, path, (reader.len(), source), (readers, counted)), reader))
     }
@@ -346,7 +359,10 @@ impl Dir {
                 self.counters.failed_removals.fetch_add(1, Relaxed);
                 Err(error)
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.observed.removed(path);
+                Ok(())
+            }
         }
     }
 
@@ -367,6 +383,7 @@ impl Dir {
             counters: Arc::default(),
             files: Arc::clone(&self.files),
             syncs: Arc::default(),
+            observed: Arc::default(),
         }
     }
 

@@ -46,7 +46,7 @@ use std::sync::Arc;
 
 pub use allocator::give_back_freed_memory;
 pub use clock::Clock;
-pub use dir::{Dir, Reader, Together, Writer};
+pub use dir::{Dir, FileObserver, Reader, Together, Writer};
 pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
 pub use scratch::{SCRATCH_BYTES, with_scratch};
 

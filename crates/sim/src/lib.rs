@@ -53,6 +53,7 @@ pub mod lost_sync;
 pub mod metamorphic;
 pub mod model;
 pub mod nested;
+pub mod notices;
 pub mod options;
 pub mod planted;
 pub mod power;

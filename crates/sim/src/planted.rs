@@ -107,6 +107,7 @@ const CLEARED: Test = Test::Integration("bifold-conformance", "placements", "has
 const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
 const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_writer_goes_on");
 const VISITS: Test = Test::Integration("bifold", "all", "ranges::a_visit");
+const SEEKS: Test = Test::Integration("bifold", "all", "iterators::entries_that_one_end");
 const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
 
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
@@ -205,6 +206,9 @@ pub const ALL: &[Planted] = &[
     bug("drop_without_notify", DROPPED_MEMTABLES),
     bug("handle_pins_files", DROPPED_FILES),
     bug("forget_waiting", VISITS),
+    bug("notice_before_sync", POWER),
+    bug("seek_ignores_bound", METAMORPHIC),
+    bug("seek_forgets_read_ahead", SEEKS),
     bug("sync_again", FAILED_SYNCS),
     bug("checkpoint_without_logs", CHECKPOINTS),
     bug("checkpoint_leaves_directory", CHECKPOINTS),

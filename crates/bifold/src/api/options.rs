@@ -29,7 +29,7 @@ pub use self::{
     text::Renamed,
     values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
-use super::placement::Registry;
+use super::{events::Listener, placement::Registry};
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -141,6 +141,9 @@ pub struct Options {
     /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
+    /// Learns what the database does. Not in TOML.
+    #[serde(skip)]
+    pub listener: Listener,
     /// Options of the keyspace "default". Unless they are the default ones, an existing keyspace gets them when it is
     /// opened: see [`Db::open_with`](crate::Db::open_with).
     pub keyspace: KeyspaceOptions,
@@ -164,6 +167,7 @@ impl Default for Options {
             free_bytes_min: None,
             transaction_bytes_max: None,
             placements: Registry::default(),
+            listener: Listener::default(),
             keyspace: KeyspaceOptions::default(),
         }
     }
@@ -346,7 +350,7 @@ impl Options {
             None => insert_at(&mut tree, name.trim(), value.trim()),
         }
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
-        changed.placements = self.placements.clone();
+        (changed.placements, changed.listener) = (self.placements.clone(), self.listener.clone());
         if preset {
             changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
         }

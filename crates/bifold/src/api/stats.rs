@@ -97,6 +97,7 @@ pub struct Stats {
 
 /// A thread that waits for others.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct WaitStats {
     /// Who waits.
     pub who: &'static str,
@@ -108,6 +109,7 @@ pub struct WaitStats {
 
 /// Flushes since the database was opened.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FlushStats {
     /// The most that ran at the same time, each in a different keyspace.
     pub at_once_max: u32,
@@ -117,6 +119,7 @@ pub struct FlushStats {
 
 /// Bytes read and written by one source.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SourceStats {
     /// The source's name.
     pub source: &'static str,
@@ -130,6 +133,7 @@ pub struct SourceStats {
 
 /// Memory in bytes.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct MemoryStats {
     /// The limit on all the others together.
     pub limit: u64,
@@ -156,6 +160,7 @@ pub struct MemoryStats {
 
 /// Open files.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FileStats {
     /// Open now.
     pub open: u64,
@@ -169,6 +174,7 @@ pub struct FileStats {
 
 /// Lookups in tables.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LookupStats {
     /// Filters that lookups checked.
     pub filters_asked: u64,
@@ -182,6 +188,7 @@ pub struct LookupStats {
 
 /// Waits of writers for one cause.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct StallStats {
     /// The cause.
     pub cause: &'static str,
@@ -195,6 +202,7 @@ pub struct StallStats {
 
 /// A slow commit and what it waited for.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SlowCommitStats {
     /// Milliseconds since it began.
     pub age_ms: u64,
@@ -207,6 +215,7 @@ pub struct SlowCommitStats {
 
 /// A step of a slow commit.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SlowStep {
     /// `pace`: slowed or stopped by the pace, or looking at the disk's free space; `commit lock`: waiting for it;
     /// `seal`: sealing a memtable and beginning a log; `values`, `log`: appending to value files and the log;
@@ -218,6 +227,7 @@ pub struct SlowStep {
 
 /// How long operations took, in microseconds.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LatencyStats {
     /// Commits.
     pub put: Quantiles,
@@ -227,6 +237,7 @@ pub struct LatencyStats {
 
 /// An open snapshot or iterator, which keeps old versions alive.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SnapshotStats {
     /// The last commit it sees.
     pub seqno: SeqNo,

@@ -36,6 +36,7 @@ pub struct VerifyReport {
 
 /// How far a verification has come.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct VerifyProgress<'a> {
     /// The file read next.
     pub file: &'a str,

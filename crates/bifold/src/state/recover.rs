@@ -39,6 +39,7 @@ pub(crate) use self::{
 };
 use crate::{
     api::options::{Access, IfMissing, Options},
+    background::telling::Events,
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
     state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements},
@@ -53,6 +54,10 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let writes = options.access == Access::ReadWrite;
     let creates = writes && options.if_missing == IfMissing::Create;
     let (dir, lock) = take(&env, path, &options, &plan)?;
+    let events = Arc::new(Events::new(&options.listener, &env.clock));
+    if let Some(observer) = events.observer() {
+        dir.observe(observer);
+    }
     // Checked again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = state_there(&dir, &files)?;
@@ -97,6 +102,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         trees,
         damaged: found.damaged.clone(),
         reserve_bytes,
+        events,
     });
     start(&engine, &files, &found)?;
     Ok(engine)
