@@ -206,6 +206,9 @@ impl Engine {
         if self.health.close() {
             self.tables.remover().finish();
             self.work.stop();
+            if let Some(pins) = self.dir.pins() {
+                let _what_is_held_the_next_opening_deletes = pins.release();
+            }
             synced
         } else {
             Ok(())

@@ -55,13 +55,15 @@ pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
     checkpoint::CheckpointProgress,
-    db::{DEFAULT_KEYSPACE, Db, Snapshot},
+    db::{DEFAULT_KEYSPACE, Db},
+    follow::Refreshed,
     keyspace::{Keyspace, Swap},
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
         PlacementKind, Reads, Workers,
     },
     placement, salvage,
+    snapshot::Snapshot,
     stats::{self, Stats},
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
 };

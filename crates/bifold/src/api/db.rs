@@ -2,21 +2,23 @@
 
 use std::{fmt, ops::RangeBounds, path::Path, sync::Arc};
 
-use bifold_contract::{Error, Result, SeqNo, Value};
+use bifold_contract::{Error, Result, Value};
 use bifold_io::Env;
 
 use crate::{
     api::{
         backup::create::KnownSums,
         batch::Batch,
-        keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
+        keyspace::{Keyspace, Swap},
         options::{Access, Durability, KeyspaceOptions, Options},
+        snapshot::Snapshot,
         stats::{GarbageStats, Stats},
     },
     background::outcome::for_each_tree,
     engine::Engine,
     read::scan::Range,
     state::{
+        follow::Follower,
         recover,
         snapshot::{Holder, SnapshotGuard},
     },
@@ -56,7 +58,9 @@ pub struct Db {
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     /// What backups know of its files.
-    pub known_sums: KnownSums,
+    pub known_sums: Arc<KnownSums>,
+    /// Reads later states, if another process may be writing.
+    pub follower: Option<Arc<Follower>>,
 }
 
 impl Handle {
@@ -67,8 +71,11 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A caller that wants to see the error of the last sync calls `close`.
-        let _ignored = self.engine.close();
+        // Others may have the same state of a database that another process writes; there is nothing to sync then.
+        if self.follower.is_none() {
+            // A caller that wants to see the error of the last sync calls `close`.
+            let _ignored = self.engine.close();
+        }
     }
 }
 
@@ -100,16 +107,17 @@ impl Db {
     /// As [`Db::open_with`].
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
+        let (engine, follower) = match options.access {
+            Access::Follow => Follower::open(env, path.as_ref(), options).map(|(of, engine)| (engine, Some(of)))?,
+            Access::ReadWrite | Access::ReadOnly => (recover::recover(env, path.as_ref(), options)?, None),
+        };
         // Whatever fails from now on, dropping the handle closes the database.
-        let handle = Arc::new(Handle {
-            engine: recover::recover(env, path.as_ref(), options)?,
-            known_sums: KnownSums::default(),
-        });
+        let handle = Arc::new(Handle { engine, known_sums: Arc::default(), follower });
         let engine = &handle.engine;
         engine.scheduler.start_workers()?;
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
             (Some(existing), _) => existing,
-            (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
+            (None, Access::ReadOnly | Access::Follow) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
@@ -210,7 +218,7 @@ impl Db {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let guard = Arc::new(self.handle.open_snapshot(Holder::Snapshot));
-        Snapshot { handle: Arc::clone(&self.handle), guard }
+        Snapshot::new(&self.handle, guard)
     }
 
     /// Makes everything committed so far survive a power loss, whatever its durability.
@@ -316,6 +324,15 @@ impl Db {
         &self.engine().options
     }
 
+    /// This handle with another state of the same database.
+    pub(crate) fn with_state(&self, engine: Arc<Engine>) -> Result<Self> {
+        let missing = || Error::NotFound { path: engine.dir.path().into() };
+        let default = engine.trees.named(DEFAULT_KEYSPACE).ok_or_else(missing)?;
+        let (known_sums, follower) = (Arc::clone(&self.handle.known_sums), self.handle.follower.clone());
+        let handle = Arc::new(Handle { engine, known_sums, follower });
+        Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
+    }
+
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
@@ -406,79 +423,8 @@ impl Db {
     }
 }
 
-/// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
-/// flushed, compacted or garbage-collected.
-///
-/// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
-/// shows open snapshots.
-#[derive(Clone)]
-pub struct Snapshot {
-    handle: Arc<Handle>,
-    guard: Arc<SnapshotGuard>,
-}
-
-impl Snapshot {
-    /// The last commit it sees.
-    #[must_use]
-    pub fn seqno(&self) -> SeqNo {
-        self.guard.seqno
-    }
-
-    /// The value that `key` of `keyspace` had.
-    ///
-    /// # Errors
-    /// I/O errors, corruption, [`Error::Closed`].
-    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
-    }
-
-    /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
-    }
-
-    /// The values that several keys had, in the order of `keys`.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keyspace: &Keyspace,
-        keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.seqno())
-    }
-
-    /// All entries of `keyspace`, in key order.
-    #[must_use]
-    pub fn iter(&self, keyspace: &Keyspace) -> Range {
-        self.range::<&[u8]>(keyspace, ..)
-    }
-
-    /// The entries of `keyspace` whose keys lie in `range`.
-    #[must_use]
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.handle.engine.reader.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
-    }
-
-    /// The entries of `keyspace` whose keys begin with `prefix`.
-    #[must_use]
-    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.handle.engine.reader.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
-    }
-}
-
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Db").field(&self.path()).finish()
-    }
-}
-
-impl fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Snapshot").field(&self.seqno()).finish()
     }
 }

@@ -360,6 +360,14 @@ impl Tree {
         });
     }
 
+    /// Begins with these memtables, newest first. Nobody reads the tree yet.
+    pub fn take_layers(&self, mut layers: Vec<Arc<Layer>>) {
+        if !layers.is_empty() {
+            let active = layers.remove(0);
+            self.view.store(Arc::new(View { active, sealed: layers, ..View::clone(&self.view()) }));
+        }
+    }
+
     /// The shape of the tables of `view`, which is a view of this tree.
     pub fn shape<'v>(&self, view: &'v View) -> &'v TreeShape {
         view.shape.get_or_init(|| Arc::new(TreeShape::new(view.version.shape(), view.settings.policy.as_ref())))

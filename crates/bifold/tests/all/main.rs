@@ -7,6 +7,7 @@ mod batches;
 mod checkpoints;
 mod fixtures;
 mod flushes;
+mod followers;
 mod full_disk;
 mod hard_links;
 mod idle;

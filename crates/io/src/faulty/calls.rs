@@ -142,7 +142,7 @@ impl FileSystem for FaultyFs {
     #[cfg(target_os = "linux")]
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
         let Some(memory) = self.memory.as_ref().filter(|memory| memory.has_append_region()) else {
-            return Ok(AppendRegion { fs: None, lock: lock.lock });
+            return Ok(AppendRegion { fs: None, lock: lock.lock, catch_up: None });
         };
         let ground = crate::region::Simulated::new(memory.clone(), Some(self.clone()));
         crate::region::RegionFs::open(ground, dir, lock, how)

@@ -156,7 +156,7 @@ impl FileSystem for MemoryFs {
     #[cfg(target_os = "linux")]
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
         if !self.has_append_region() {
-            return Ok(AppendRegion { fs: None, lock: lock.lock });
+            return Ok(AppendRegion { fs: None, lock: lock.lock, catch_up: None });
         }
         let ground = crate::region::Simulated::new(self.clone(), None);
         crate::region::RegionFs::open(ground, dir, lock, how)

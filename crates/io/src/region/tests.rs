@@ -44,7 +44,8 @@ impl Drop for TempDir {
 pub(super) fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
     let lock = DiskFs.lock(&dir.join("LOCK"), mode).unwrap();
     let how = crate::fs::Appending { files_max, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
-    RegionFs::open(Disk::of_kind(disk::EXT), dir, DirLock { lock, mode }, how).unwrap()
+    let used = if mode == LockMode::Exclusive { DirUse::Write } else { DirUse::Read };
+    RegionFs::open(Disk::of_kind(disk::EXT), dir, DirLock { lock, used }, how).unwrap()
 }
 
 /// The directory as a process killed now would leave it.

@@ -14,6 +14,7 @@
 mod ahead;
 mod copies;
 mod file;
+mod follow;
 mod left_out;
 mod listing;
 mod owners;
@@ -90,6 +91,18 @@ const COPIED_BYTES_MAX: u32 = 2 << 10;
 /// Hands out numbers for new files.
 pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
 
+/// What the files of a database are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Reading and writing.
+    Write,
+    /// Reading, while nobody writes.
+    Read,
+    /// Reading, while another process may write. What follows the recorded length of a file is found only by the
+    /// pointers that lead there: it may be half written.
+    Follow,
+}
+
 /// What a placement is opened with.
 #[derive(Clone)]
 pub struct StoreContext {
@@ -99,8 +112,8 @@ pub struct StoreContext {
     pub keyspace: KeyspaceId,
     /// Numbers for new files.
     pub new_file: NewFile,
-    /// Whether anything may be written.
-    pub writes: bool,
+    /// What its files are opened for.
+    pub access: FileAccess,
     /// Memory that all keyspaces of a database share.
     pub memory: Memory,
     /// The keyspaces that the next sync must ask.
