@@ -108,7 +108,9 @@ impl Bed {
         history.ops.iter().try_for_each(|(_, op)| driver.step(op))?;
         let files = match mode.access {
             Access::ReadWrite => fs.fork(),
-            Access::ReadOnly => fs.power_loss(if seed.is_multiple_of(2) { Fate::KeepAll } else { Fate::Random(seed) }),
+            Access::ReadOnly | Access::Follow => {
+                fs.power_loss(if seed.is_multiple_of(2) { Fate::KeepAll } else { Fate::Random(seed) })
+            }
         };
         Ok(Self { mode, files, set })
     }

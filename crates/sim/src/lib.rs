@@ -43,6 +43,7 @@ pub mod each_sync;
 pub mod env;
 pub mod errno;
 pub mod exhaustive;
+pub mod followers;
 pub mod full;
 pub mod history;
 pub mod judge;

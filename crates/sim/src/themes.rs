@@ -8,7 +8,7 @@ use std::{
 use crate::{
     backups,
     bitflip::{self, Damage, Open, SmallDatabase},
-    checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, full,
+    checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, followers, full,
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power, program,
     read::Trouble,
@@ -44,6 +44,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "errno", soak: |seed| errno::run(seed, errno::ErrnoSizes::usual()) },
     Theme { name: "checkpoints", soak: checkpoints::run },
     Theme { name: "backups", soak: backups::run },
+    Theme { name: "followers", soak: followers::run },
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, BITFLIP_EVERY, 16) },
@@ -122,6 +123,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
         "errno" => errno::history(replay.seed),
         "checkpoints" => checkpoints::history(replay.seed),
         "backups" => backups::history(replay.seed),
+        "followers" => followers::watched::history(replay.seed),
         "determinism" => determinism::history(replay.seed),
         other => return Err(format!("`{other}` has no history to show")),
     };
