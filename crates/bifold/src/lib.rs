@@ -42,6 +42,11 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// And that of the page about readers beside a writer.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/followers.md")]
+struct FollowersPage;
+
 mod api;
 mod background;
 mod commit;

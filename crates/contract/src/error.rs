@@ -242,8 +242,9 @@ impl fmt::Display for Error {
             Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
             Self::Locked { path } => write!(
                 f,
-                "{} is locked: another process has this database open, or uses this backup; close it first or wait, or \
-                 open the database read-only",
+                "{} is locked: another process has this database open, or uses this backup; to write, close it there \
+                 first, or wait; to read while another process writes, open it with `Access::Follow` (the commands \
+                 `get`, `scan`, `stats`, `export`, `verify`, `checkpoint` and `backup` do)",
                 path.display()
             ),
             Self::NotFound { path } => {

@@ -30,6 +30,7 @@
 
 pub mod allocations;
 pub mod backups;
+pub mod beside;
 pub mod bitflip;
 pub mod camera;
 pub mod checkpoints;

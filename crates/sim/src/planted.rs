@@ -90,6 +90,7 @@ const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_data
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const BACKUPS: Test = Test::Proof("backups");
 const FOLLOWERS: Test = Test::Proof("followers");
+const BESIDE: Test = Test::Proof("beside");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
@@ -217,6 +218,7 @@ pub const ALL: &[Planted] = &[
     bug("delete_without_asking", FOLLOWERS),
     bug("pin_after_reading", FOLLOWERS),
     bug("keep_stale_pins", FOLLOWERS),
+    bug("overlook_second_names", BESIDE),
     bug("torn_end_is_damage", FOLLOWERS),
     bug("logs_alone", LOST_MANIFEST),
     bug("write_out_of_closed", REGION),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    backups,
+    backups, beside,
     bitflip::{self, Damage, Open, SmallDatabase},
     checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, followers, full,
     history::{History, RangeInclusiveOf},
@@ -54,6 +54,8 @@ pub const THEMES: &[Theme] = &[
         soak: |seed| with_program(|program| damaged_program::run(program, seed, 0..damaged_program::TIMES)),
     },
     Theme { name: "kill", soak: kill_this },
+    Theme { name: "beside", soak: |seed| with_this(|program| beside::run(program, seed)) },
+    Theme { name: "opens", soak: |seed| with_this(|program| beside::opens(program, seed)) },
     Theme {
         name: "syscalls",
         soak: |seed| with_this(|program| syscalls::run(program, seed, syscalls::SyscallSizes::usual())),

@@ -78,7 +78,7 @@ pub fn verify_in(
     }
     let (dir, held, access) = hold(env, dir)?;
     let total_bytes = total_bytes(&dir)?;
-    let mut check = Check { report: VerifyReport::default(), total_bytes, dir, env, access };
+    let mut check = Check { report: VerifyReport::default(), total_bytes, dir, env, access, held };
     check.begin(names::MANIFEST, &mut progress);
     let state = match check.patiently(|| read_manifest(&check.dir)) {
         Ok(Some(state)) => state,
@@ -94,15 +94,6 @@ pub fn verify_in(
         }
     };
     let files = Files::list(&check.dir)?;
-    held.catch_up.as_deref().map_or(Ok(()), CatchUp::catch_up)?;
-    let (dir, first) = (&check.dir, state.log_floor.log);
-    let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= first).collect();
-    let logs = match access {
-        FileAccess::Follow => log_spans(dir, &logs, None)?,
-        FileAccess::Read | FileAccess::Write => logs.iter().map(|&id| LogSpan::whole(id)).collect(),
-    };
-    // Values that their commits point at were written before.
-    held.catch_up.as_deref().map_or(Ok(()), CatchUp::catch_up)?;
     check.tables(&state, &mut progress)?;
     for file in state.values.values() {
         check.begin(&names::value(file.id), &mut progress);
@@ -110,7 +101,7 @@ pub fn verify_in(
         check.report.problems.extend(damage);
     }
     check.tails(&state, &files, &mut progress)?;
-    check.logs(&state, (&files, &logs), &mut progress)?;
+    check.logs(&state, &files, &mut progress);
     Ok(check.report)
 }
 
@@ -146,6 +137,7 @@ struct Check<'a> {
     total_bytes: u64,
     env: &'a Env,
     access: FileAccess,
+    held: Held,
 }
 
 fn total_bytes(dir: &Dir) -> Result<u64> {
@@ -229,39 +221,46 @@ impl Check<'_> {
     }
 
     /// Walks the logs as opening does, and reports what would keep the database from opening.
-    fn logs(
-        &mut self,
-        state: &ManifestState,
-        (files, live): (&Files, &[LogSpan]),
-        progress: &mut impl FnMut(VerifyProgress<'_>),
-    ) -> Result<()> {
-        live.iter().for_each(|span| self.begin(&names::log(span.id), progress));
-        let numbers = files.check_numbers(&self.dir, state.next_file);
-        if let Err(damage) = numbers.and_then(|()| state.check_logs(&self.dir, files)) {
-            self.report.problems.push(damage);
-            return Ok(());
-        }
-        let context = Arc::new(TableContext::new(0, 0));
-        let memory = Memory::new(0, 0);
-        let numbers = Numbers::from(files.last.saturating_add(1));
-        let found = state
-            .open_trees(
-                &self.dir,
-                &context,
-                (&memory, &Arc::default()),
-                &numbers,
-                &files.values,
-                (OwnPlacements::OnlyFiles, self.access),
-            )
-            .and_then(|trees| {
-                Logs::find(&self.dir, state, (live, state.log_floor.first), trees.iter().map(|tree| &**tree))
-            });
+    fn logs(&mut self, state: &ManifestState, files: &Files, progress: &mut impl FnMut(VerifyProgress<'_>)) {
+        let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
+        live.iter().for_each(|&id| self.begin(&names::log(id), progress));
+        let found = match self.access {
+            FileAccess::Read | FileAccess::Write => {
+                let spans: Vec<LogSpan> = live.iter().map(|&id| LogSpan::whole(id)).collect();
+                self.walk_logs(state, (files, &files.values), &spans)
+            }
+            FileAccess::Follow => self.patiently(|| self.walk_followed_logs()),
+        };
         // `tails` has already reported damaged values after the recorded lengths.
         if let Err(error) = found
             && self.report.problems.iter().all(|known| known.to_string() != error.to_string())
         {
             self.report.problems.push(error);
         }
-        Ok(())
+    }
+
+    /// Walks the logs as they are now, in the order of a reader: a recovery may have truncated them since the beginning.
+    fn walk_followed_logs(&self) -> Result<()> {
+        let catch_up = || self.held.catch_up.as_deref().map_or(Ok(()), CatchUp::catch_up);
+        let missing = || Error::NotFound { path: self.dir.path().into() };
+        let state = read_manifest(&self.dir)?.ok_or_else(missing)?;
+        let files = Files::list(&self.dir)?;
+        catch_up()?;
+        let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
+        let spans = log_spans(&self.dir, &live, None)?;
+        // Values that their commits point at were written before.
+        catch_up()?;
+        self.walk_logs(&state, (&files, &[]), &spans)
+    }
+
+    fn walk_logs(&self, state: &ManifestState, (files, present): (&Files, &[FileId]), spans: &[LogSpan]) -> Result<()> {
+        files.check_numbers(&self.dir, state.next_file)?;
+        state.check_logs(&self.dir, files)?;
+        let context = Arc::new(TableContext::new(0, 0));
+        let memory = Memory::new(0, 0);
+        let numbers = Numbers::from(files.last.saturating_add(1));
+        let own = (OwnPlacements::OnlyFiles, self.access);
+        let trees = state.open_trees(&self.dir, &context, (&memory, &Arc::default()), &numbers, present, own)?;
+        Logs::find(&self.dir, state, (spans, state.log_floor.first), trees.iter().map(|tree| &**tree)).map(drop)
     }
 }

@@ -104,7 +104,7 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn len(&self, path: &Path) -> Result<Option<u64>> {
-        let Some(in_file) = self.fs().len(path)? else { return Ok(None) };
+        let Some(in_file) = self.region.len_in_file(path)? else { return Ok(None) };
         let in_file = in_file.max(self.region.seen_end(path)?);
         let left = self.region.left.get(path).filter(|left| left.base <= in_file);
         let left = left.map(|left| left.base + left.bytes.len() as u64);

@@ -94,6 +94,26 @@ impl<G: Ground> Region<G> {
     }
 }
 
+impl<G: Ground> Region<G> {
+    /// The length of a file. While another process recovers the database, it may have its second name.
+    pub(super) fn len_in_file(&self, path: &Path) -> Result<Option<u64>> {
+        let fs = self.ground.fs();
+        match fs.len(path)? {
+            None if self.seen.is_some() => match fs.len(&again(path))? {
+                None => fs.len(path),
+                there => Ok(there),
+            },
+            other => Ok(other),
+        }
+    }
+}
+
+fn again(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(AGAIN);
+    name.into()
+}
+
 fn is_in_change(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::UnexpectedEof)
 }
@@ -114,9 +134,7 @@ impl<G: Ground> FollowedFile<G> {
         let file = match fs.open(path) {
             // A recovery may just be giving it its name again.
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                let mut again = path.as_os_str().to_owned();
-                again.push(AGAIN);
-                fs.open(again.as_ref()).or_else(|_| fs.open(path))?
+                fs.open(&again(path)).or_else(|_| fs.open(path))?
             }
             other => other?,
         };
