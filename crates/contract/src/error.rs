@@ -242,9 +242,8 @@ impl fmt::Display for Error {
             Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
             Self::Locked { path } => write!(
                 f,
-                "{} is locked: another process has this database open, or uses this backup; to write, close it there \
-                 first, or wait; to read while another process writes, open it with `Access::Follow` (the commands \
-                 `get`, `scan`, `stats`, `export`, `verify`, `checkpoint` and `backup` do)",
+                "{} is locked: another process has this database open, or uses this backup; to write, close it there, \
+                 or wait; to read meanwhile, use `Access::Follow` (commands such as `get`, `scan`, `stats` do)",
                 path.display()
             ),
             Self::NotFound { path } => {

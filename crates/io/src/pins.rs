@@ -11,7 +11,7 @@
 //! * **An empty pin holds everything.** So does one that cannot be read. A reader pins before it reads the manifest. If
 //!   the writer looked before that, the removal is in the manifest that the reader then reads, and the reader needs no
 //!   such file. If it looks later, it finds the pin.
-//! * **What a reader needs is three numbers** ([`Held`]): the position in the manifest that it has read up to, and the
+//! * **What a reader needs is three numbers** ([`Need`]): the position in the manifest that it has read up to, and the
 //!   first file number that is too large for it. It needs files removed after that position and with smaller numbers.
 //! * **The writer never waits.** It keeps the names of held files, and asks again when it removes the next file, when
 //!   its statistics are read, and when it is opened or closed.
@@ -64,14 +64,14 @@ impl Position {
 
 /// What a reader needs: files that were removed after `since` and have numbers below `below`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct Need {
     /// What the reader has read of the manifest.
     pub since: Position,
     /// The first number of a file that it does not need.
     pub below: u64,
 }
 
-impl Held {
+impl Need {
     /// Every file.
     pub const EVERYTHING: Self = Self { since: Position { manifest: 0, offset: 0 }, below: u64::MAX };
 
@@ -105,7 +105,7 @@ pub struct Pin {
 struct PinFile {
     writer: Arc<dyn WriteFile>,
     bytes: u64,
-    says: Held,
+    says: Need,
 }
 
 impl Pin {
@@ -125,7 +125,7 @@ impl Pin {
             match fs.lock(&path, LockMode::Exclusive) {
                 // Until it was locked, the writer may have taken it for one without a reader.
                 Ok(lock) if fs.len(&path)?.is_some() => {
-                    let file = PinFile { writer, bytes: 0, says: Held::EVERYTHING };
+                    let file = PinFile { writer, bytes: 0, says: Need::EVERYTHING };
                     return Ok(Self { fs: Arc::clone(fs), path, file: Mutex::new(file), _lock: lock });
                 }
                 Ok(_) | Err(Error::Locked { .. }) if tries < NAMES_MAX => tries += 1,
@@ -139,7 +139,7 @@ impl Pin {
     ///
     /// # Errors
     /// The file system's; then more may stay pinned than that.
-    pub fn hold(&self, held: Held) -> Result<()> {
+    pub fn hold(&self, held: Need) -> Result<()> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.says == held {
             return Ok(());
@@ -151,7 +151,7 @@ impl Pin {
             file.bytes = 0;
         }
         // After a failure it is unknown what it says.
-        file.says = Held::EVERYTHING;
+        file.says = Need::EVERYTHING;
         file.bytes += RECORD_BYTES as u64;
         file.writer.append(&[&held.encode()])?;
         file.says = held;
@@ -272,7 +272,7 @@ impl Pins {
         self.fs.len(path).ok().flatten().unwrap_or(0)
     }
 
-    fn take_free(&self, state: &mut PinsState, held: &[Held]) -> Vec<PathBuf> {
+    fn take_free(&self, state: &mut PinsState, held: &[Need]) -> Vec<PathBuf> {
         let is_needed =
             |waiting: &Waiting| held.iter().any(|held| held.since < waiting.removed_at && waiting.number < held.below);
         let free: Vec<PathBuf> =
@@ -289,18 +289,18 @@ impl Pins {
     }
 
     /// What readers hold now. Removes the pins of readers that have ended.
-    fn look(&self, state: &mut PinsState) -> Vec<Held> {
+    fn look(&self, state: &mut PinsState) -> Vec<Need> {
         let held = match self.fs.list(&self.readers) {
             Ok(pins) => pins.iter().filter_map(|pin| self.look_at(pin)).collect(),
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
             // Nobody knows who reads.
-            Err(_) => vec![Held::EVERYTHING],
+            Err(_) => vec![Need::EVERYTHING],
         };
         state.readers = held.len() as u64;
         held
     }
 
-    fn look_at(&self, pin: &Path) -> Option<Held> {
+    fn look_at(&self, pin: &Path) -> Option<Need> {
         match self.fs.lock(pin, LockMode::Shared) {
             Ok(lock) if !planted!("keep_stale_pins") => {
                 let _taken_for_nobody_next_time = self.fs.remove(pin);
@@ -308,17 +308,17 @@ impl Pins {
                 None
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => None,
-            _ => Some(self.read(pin).unwrap_or(Held::EVERYTHING)),
+            _ => Some(self.read(pin).unwrap_or(Need::EVERYTHING)),
         }
     }
 
-    fn read(&self, pin: &Path) -> Option<Held> {
+    fn read(&self, pin: &Path) -> Option<Need> {
         let file = self.fs.open(pin).ok()?;
         let bytes = file.len().ok()?;
         let whole = bytes - bytes % RECORD_BYTES as u64;
         let mut record = [0; RECORD_BYTES];
         file.read_at(&mut record, whole.checked_sub(RECORD_BYTES as u64)?).ok()?;
-        Held::decode(&record)
+        Need::decode(&record)
     }
 }
 

@@ -156,7 +156,7 @@ fn judge(db: &Db, least: u64) -> Result<u64, Trouble> {
         for pair in keyspace.prefix("slot") {
             let (key, value) = pair?.into_parts()?;
             let slot: u64 = std::str::from_utf8(&key[4..]).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-            let right = count.checked_sub((count + SLOTS - slot) % SLOTS).unwrap_or(0);
+            let right = count.saturating_sub((count + SLOTS - slot) % SLOTS);
             let text = format!("{right}-{}", "v".repeat((right * 37 % 700) as usize));
             if value[..] != *text.as_bytes() {
                 let is = String::from_utf8_lossy(&value[..value.len().min(12)]).into_owned();

@@ -56,9 +56,9 @@ pub struct VerifyProgress<'a> {
 /// Reads every byte of the database in `path` and reports all damage.
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none, [`Error::InvalidArgument`] when a crash interrupted its recovery while a file
-/// had another name, I/O errors of the directory, such as that another process writes and no file can be created in the
-/// directory `readers`.
+/// [`Error::NotFound`] when there is none, [`Error::InvalidArgument`] when a crash interrupted its recovery while a
+/// file had another name, I/O errors of the directory, such as that another process writes and no file can be created
+/// in the directory `readers`.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_in(&Env::system(), path, |_| ())
 }
@@ -107,24 +107,24 @@ pub fn verify_in(
 
 /// What keeps files from being changed or deleted.
 #[derive(Default)]
-struct Held {
+struct VerifyHold {
     _lock: Option<Box<dyn FileLock>>,
     _pin: Option<Pin>,
     catch_up: Option<Arc<dyn CatchUp>>,
 }
 
 /// Locks the directory or, where another process writes, pins its files.
-fn hold(env: &Env, dir: Dir) -> Result<(Dir, Held, FileAccess)> {
+fn hold(env: &Env, dir: Dir) -> Result<(Dir, VerifyHold, FileAccess)> {
     match dir.clone().lock_for_use(names::LOCK, LockMode::Shared, Appending::default()) {
         Ok((dir, lock)) => {
             // An interrupted recovery is no damage; only the next opening can finish it.
             restore_names(&dir, false)?;
-            Ok((dir, Held { _lock: Some(lock), ..Held::default() }, FileAccess::Read))
+            Ok((dir, VerifyHold { _lock: Some(lock), ..VerifyHold::default() }, FileAccess::Read))
         }
         Err(Error::Locked { .. }) => {
             let pin = Pin::take(&dir)?;
             let (dir, catch_up) = patiently(env, || dir.clone().follow())?;
-            let held = Held { _pin: Some(pin), catch_up: Some(catch_up), ..Held::default() };
+            let held = VerifyHold { _pin: Some(pin), catch_up: Some(catch_up), ..VerifyHold::default() };
             Ok((dir, held, FileAccess::Follow))
         }
         Err(error) => Err(error),
@@ -137,7 +137,7 @@ struct Check<'a> {
     total_bytes: u64,
     env: &'a Env,
     access: FileAccess,
-    held: Held,
+    held: VerifyHold,
 }
 
 fn total_bytes(dir: &Dir) -> Result<u64> {
@@ -239,7 +239,7 @@ impl Check<'_> {
         }
     }
 
-    /// Walks the logs as they are now, in the order of a reader: a recovery may have truncated them since the beginning.
+    /// Walks the logs as they are now, in the order of a reader: a recovery may have truncated them meanwhile.
     fn walk_followed_logs(&self) -> Result<()> {
         let catch_up = || self.held.catch_up.as_deref().map_or(Ok(()), CatchUp::catch_up);
         let missing = || Error::NotFound { path: self.dir.path().into() };

@@ -37,7 +37,7 @@ use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::CatchUp};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
-use self::{manifest::ManifestPlace, pinned::Pinned};
+use self::{manifest::ManifestPlace, pinned::ReaderPin};
 use crate::{
     api::options::Options,
     commit::{
@@ -67,7 +67,7 @@ pub(crate) struct Follower {
     value_memory: Memory,
     unsynced: Arc<Unsynced>,
     catch_up: Arc<dyn CatchUp>,
-    pinned: Arc<Pinned>,
+    pinned: Arc<ReaderPin>,
     at: Mutex<At>,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Follower {
 #[derive(Default)]
 struct At {
     /// `None` before the first read and after one that failed halfway: then everything is read again.
-    place: Option<Place>,
+    place: Option<ReadPlace>,
     /// The number of the next commit, and the last one that is seen.
     next: SeqNo,
     visible: SeqNo,
@@ -83,7 +83,7 @@ struct At {
 }
 
 /// What it has read.
-struct Place {
+struct ReadPlace {
     manifest: ManifestPlace,
     state: ManifestState,
     trees: Vec<Arc<Tree>>,
@@ -103,6 +103,9 @@ struct Reading {
     next: SeqNo,
 }
 
+/// What was read, its trees, and the logs from before that still count.
+type Read = (Reading, Vec<Arc<Tree>>, Vec<LogFile>);
+
 impl Follower {
     /// Opens the database in `path` and reads its state.
     ///
@@ -114,7 +117,7 @@ impl Follower {
         if !is_any_there(&dir)? {
             return Err(Error::NotFound { path: path.into() });
         }
-        let pinned = Pinned::take(&dir)?;
+        let pinned = ReaderPin::take(&dir)?;
         let (dir, catch_up) = patiently(&env, || dir.clone().follow())?;
         let follower = Arc::new(Self {
             tables: Arc::new(TableContext::new(plan.cache, plan.metadata)),
@@ -209,13 +212,13 @@ impl Follower {
         replay.replay(&found)?;
         let last_log_bytes = reading.spans.last().and_then(|span| span.to).unwrap_or(0);
         let Reading { manifest, state, .. } = reading;
-        at.place = Some(Place { manifest, state, trees, logs, last_log_bytes, below });
+        at.place = Some(ReadPlace { manifest, state, trees, logs, last_log_bytes, below });
         (at.next, at.visible, at.newest) = (found.next, visible, Arc::downgrade(&engine));
         Ok(engine)
     }
 
     /// Reads everything.
-    fn read_all(&self) -> Result<(Reading, Vec<Arc<Tree>>, Vec<LogFile>)> {
+    fn read_all(&self) -> Result<Read> {
         let not_found = || Error::NotFound { path: self.dir.path().into() };
         let (manifest, state) = ManifestPlace::read_all(&self.dir)?.ok_or_else(not_found)?;
         let (spans, next) = (self.spans(&state, None)?, state.log_floor.first);
@@ -224,8 +227,8 @@ impl Follower {
     }
 
     /// Reads what was written since; `None` if everything must be read again.
-    fn read_on(&self, next: SeqNo, place: Place) -> Result<Option<(Reading, Vec<Arc<Tree>>, Vec<LogFile>)>> {
-        let Place { manifest, mut state, trees, mut logs, .. } = place;
+    fn read_on(&self, next: SeqNo, place: ReadPlace) -> Result<Option<Read>> {
+        let ReadPlace { manifest, mut state, trees, mut logs, .. } = place;
         let Some((manifest, touched)) = manifest.read_on(&self.dir, &mut state)? else { return Ok(None) };
         logs.retain(|log| log.id >= state.log_floor.log);
         let last = logs.last().copied();

@@ -58,7 +58,7 @@ fn a_pin_holds_files_that_are_removed_later_and_were_there_before() {
     make(&dir, &["1.tbl", "2.tbl", "7.tbl", "9.tbl"]);
     let pins = writer.pins().unwrap();
     let pin = Pin::take(&dir).unwrap();
-    pin.hold(Held { since: position(5, 200), below: 8 }).unwrap();
+    pin.hold(Need { since: position(5, 200), below: 8 }).unwrap();
     // An older manifest, and an earlier place in the same one: the reader knows of these removals.
     pins.note_position(position(4, 900));
     writer.remove("1.tbl").unwrap();
@@ -69,7 +69,7 @@ fn a_pin_holds_files_that_are_removed_later_and_were_there_before() {
     writer.remove("7.tbl").unwrap();
     writer.remove("9.tbl").unwrap();
     assert_eq!(dir.list().unwrap(), ["7.tbl"]);
-    pin.hold(Held { since: position(6, 50), below: 12 }).unwrap();
+    pin.hold(Need { since: position(6, 50), below: 12 }).unwrap();
     assert_eq!(totals(&writer), (1, 0, 0));
     assert!(dir.list().unwrap().is_empty());
 }
@@ -79,11 +79,11 @@ fn what_an_opening_removes_is_held_until_the_reader_has_read_the_new_manifest() 
     let (_fs, dir, writer) = directories();
     make(&dir, &["3.tbl"]);
     let pin = Pin::take(&dir).unwrap();
-    pin.hold(Held { since: position(5, 200), below: 8 }).unwrap();
+    pin.hold(Need { since: position(5, 200), below: 8 }).unwrap();
     writer.remove("3.tbl").unwrap();
     writer.pins().unwrap().note_position(position(9, 80));
     assert_eq!(totals(&writer), (1, 1, 3));
-    pin.hold(Held { since: position(9, 80), below: 10 }).unwrap();
+    pin.hold(Need { since: position(9, 80), below: 10 }).unwrap();
     assert_eq!(totals(&writer), (1, 0, 0));
 }
 
@@ -105,7 +105,7 @@ fn a_pin_that_cannot_be_read_holds_everything() {
     let (fs, dir, writer) = directories();
     make(&dir, &["3.tbl"]);
     let pin = Pin::take(&dir).unwrap();
-    pin.hold(Held { since: Position::LAST, below: 0 }).unwrap();
+    pin.hold(Need { since: Position::LAST, below: 0 }).unwrap();
     let path = fs.list(&Path::new("/d").join(READERS)).unwrap().remove(0);
     let mut bytes = fs.read(&path).unwrap();
     bytes[3] ^= 1;
@@ -120,7 +120,7 @@ fn the_file_of_a_pin_stays_short() {
     let pin = Pin::take(&dir).unwrap();
     let path = fs.list(&Path::new("/d").join(READERS)).unwrap().remove(0);
     for offset in 0..5000 {
-        pin.hold(Held { since: position(1, offset), below: 3 }).unwrap();
+        pin.hold(Need { since: position(1, offset), below: 3 }).unwrap();
         assert!(fs.len(&path).unwrap().unwrap() <= PIN_BYTES_MAX);
     }
     make(&dir, &["2.tbl", "3.tbl"]);

@@ -32,6 +32,9 @@ const MIX: Mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
 
 const KINDS: [FaultKind; 4] = [FaultKind::EIO, FaultKind::ENOSPC, FaultKind::EMFILE, FaultKind::EINTR];
 
+/// Calls of a writer that is to be killed: appends among them write half of their bytes.
+const LAST_CALLS: u64 = 12;
+
 /// The reader looks after one in so many changes, on average.
 const EVERY: u64 = 6;
 
@@ -62,14 +65,14 @@ struct Watched {
     eyes: Eyes,
 }
 
-/// Looks at the database from a hook, and judges between the writer's operations.
+/// ReaderLooks at the database from a hook, and judges between the writer's operations.
 #[derive(Clone)]
 struct Eyes {
-    looks: Arc<Mutex<Looks>>,
+    looks: Arc<Mutex<ReaderLooks>>,
     is_looking: Arc<AtomicBool>,
 }
 
-struct Looks {
+struct ReaderLooks {
     fs: MemoryFs,
     reads: FaultyFs,
     options: Options,
@@ -91,7 +94,7 @@ impl Watched {
     fn new(seed: u64) -> Self {
         let fs = env::disk(seed);
         let set = OptionSet::new(seed, 0, Durability::Buffered);
-        let looks = Looks {
+        let looks = ReaderLooks {
             reads: FaultyFs::over_memory(fs.clone()),
             options: reading(&set.database),
             random: Random::new(seed, "looks"),
@@ -132,6 +135,9 @@ impl Watched {
     fn write(&self, end: Option<u64>) -> Result<(), Trouble> {
         let mut driver = self.driver(Model::default());
         if let Some(at) = end {
+            // The last append may leave half a record.
+            self.writes.plan(Fault { at, kind: FaultKind::ShortWrite, persistence: Persistence::Calls(LAST_CALLS) });
+            let at = at + LAST_CALLS;
             self.writes.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Sticky });
         }
         let mut ops = history(self.seed).ops.into_iter();
@@ -144,10 +150,11 @@ impl Watched {
             driver.close()
         };
         match run(&mut driver) {
-            Err(Trouble::Refused(_)) if end.is_some() && self.writes.calls() >= end.unwrap_or(0) => {}
+            Err(Trouble::Refused(_)) if end.is_some_and(|end| self.writes.calls() >= end) => {}
             other => return other,
         }
         drop(driver.abandon());
+        self.eyes.look_at_remains()?;
         let model = driver.into_parts().0;
         self.writes.clear();
         let mut driver = self.driver(self.recover(&model)?);
@@ -196,6 +203,19 @@ impl Watcher for Eyes {
 }
 
 impl Eyes {
+    /// Looks at what a killed writer has left.
+    fn look_at_remains(&self) -> Result<(), Trouble> {
+        self.is_looking.store(true, Ordering::Release);
+        let mut looks = hold(&self.looks);
+        let looked = looks.refresh().and_then(|()| match looks.open()? {
+            Some(fresh) => looks.see(&fresh),
+            None => Ok(()),
+        });
+        drop(looks);
+        self.is_looking.store(false, Ordering::Release);
+        looked.map_err(|t| t.during("what a killed writer has left"))
+    }
+
     fn after_change(&self, path: &Path) {
         let of_database = path.parent() == Some(env::DIR.as_ref()) && !path.ends_with(READERS);
         // What the reader changes itself, and what the writer does to pins, calls this too.
@@ -212,7 +232,7 @@ impl Eyes {
     }
 }
 
-impl Looks {
+impl ReaderLooks {
     fn look(&mut self) -> Result<(), Trouble> {
         match self.random.weighted(&[40, 14, 14, 12, 6, 14, 4]) {
             0 => self.refresh(),
@@ -324,6 +344,6 @@ impl Looks {
     }
 }
 
-fn hold(looks: &Mutex<Looks>) -> MutexGuard<'_, Looks> {
+fn hold(looks: &Mutex<ReaderLooks>) -> MutexGuard<'_, ReaderLooks> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
 }

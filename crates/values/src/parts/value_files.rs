@@ -50,6 +50,7 @@ use crate::placement::FilesHeld;
 pub use self::{
     copies::{Copy, Finished},
     file::{Extent, ReadBy, ValueFile},
+    follow::FileAccess,
     left_out::UNREADABLE,
     owners::owners,
     recovery::{name_again, restore_names, verify, verify_tail},
@@ -90,18 +91,6 @@ const COPIED_BYTES_MAX: u32 = 2 << 10;
 
 /// Hands out numbers for new files.
 pub type NewFile = Arc<dyn Fn() -> FileId + Send + Sync>;
-
-/// What the files of a database are opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileAccess {
-    /// Reading and writing.
-    Write,
-    /// Reading, while nobody writes.
-    Read,
-    /// Reading, while another process may write. What follows the recorded length of a file is found only by the
-    /// pointers that lead there: it may be half written.
-    Follow,
-}
 
 /// What a placement is opened with.
 #[derive(Clone)]

@@ -43,7 +43,7 @@ impl ManifestPlace {
         let mut reader = ManifestReader::new(&bytes).map_err(|e| e.of(&path))?;
         let mut state = ManifestState { database_id: reader.database_id(), ..ManifestState::default() };
         let mut begun_at = None;
-        while let Some(record) = reader.next() {
+        for record in reader.by_ref() {
             let record = record.map_err(|e| e.of(&path))?;
             begun_at.get_or_insert(record.edit.next_file.unwrap_or(0));
             apply(&mut state, record).map_err(|e| e.of(&path))?;

@@ -9,20 +9,20 @@ use bifold_contract::{FileId, Result, planted};
 use bifold_io::{
     Dir,
     fs::FileLock,
-    pins::{Held, Pin, Position},
+    pins::{Need, Pin, Position},
 };
 
 use crate::waiting::sync::LockExt;
 
 /// A pin of everything that any state of a reader needs.
 #[derive(Debug)]
-pub(super) struct Pinned {
+pub(super) struct ReaderPin {
     pin: Pin,
-    needs: Mutex<Needs>,
+    needs: Mutex<StatesNeed>,
 }
 
 #[derive(Debug, Default)]
-struct Needs {
+struct StatesNeed {
     /// How far each state has read the manifest.
     states: BTreeMap<u64, Position>,
     next_state: u64,
@@ -31,14 +31,14 @@ struct Needs {
     is_reading: bool,
 }
 
-impl Needs {
-    fn held(&self) -> Held {
+impl StatesNeed {
+    fn held(&self) -> Need {
         let below = if self.is_reading { FileId::MAX } else { self.below };
-        Held { since: self.states.values().min().copied().unwrap_or_default(), below }
+        Need { since: self.states.values().min().copied().unwrap_or_default(), below }
     }
 }
 
-impl Pinned {
+impl ReaderPin {
     /// Pins everything.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Pinned {
     pub fn take(dir: &Dir) -> Result<Arc<Self>> {
         let pin = Pin::take(dir)?;
         if planted!("pin_after_reading") {
-            pin.hold(Held { since: Position::LAST, below: 0 })?;
+            pin.hold(Need { since: Position::LAST, below: 0 })?;
         }
         Ok(Arc::new(Self { pin, needs: Mutex::default() }))
     }
@@ -91,7 +91,7 @@ impl Pinned {
 /// Keeps the files of one state.
 #[derive(Debug)]
 pub(super) struct PinnedState {
-    pinned: Arc<Pinned>,
+    pinned: Arc<ReaderPin>,
     number: u64,
 }
 

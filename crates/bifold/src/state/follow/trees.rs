@@ -91,7 +91,10 @@ impl Follower {
         let values = FoundFiles { context, listed: recorded, present: &[], before, own };
         let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
         tree.placement().finish_recovery(0, 0)?;
-        tree.take_layers(layers);
+        let mut layers = layers.into_iter();
+        if let Some(active) = layers.next() {
+            tree.take_layers(active, layers.collect());
+        }
         Ok(Some(Arc::new(tree)))
     }
 }

@@ -11,6 +11,18 @@ use bifold_format::names;
 use super::{StoreContext, ValueFiles};
 use crate::{parts::sync::LockExt, placement::Located};
 
+/// What the files of a database are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Reading and writing.
+    Write,
+    /// Reading, while nobody writes.
+    Read,
+    /// Reading, while another process may write. What follows the recorded length of a file is found only by the
+    /// pointers that lead there: it may be half written.
+    Follow,
+}
+
 impl ValueFiles {
     /// As [`ValueFiles::open`], some edits after `before`. Files that were open stay open.
     ///

@@ -90,10 +90,8 @@ impl ValueFiles {
         }
         let end = reader.len();
         // It is opened for appending by the first append.
-        let reader = match self.context.access {
-            FileAccess::Write => self.context.dir.open_mapped(&name)?,
-            FileAccess::Read | FileAccess::Follow => reader,
-        };
+        let writes = self.context.access == FileAccess::Write;
+        let reader = if writes { self.context.dir.open_mapped(&name)? } else { reader };
         let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
             level: meta.level,
             entries: meta.entries,
@@ -117,15 +115,16 @@ impl ValueFiles {
             syncing: AtomicU64::new(0),
             synced: AtomicU64::new(whole),
         });
-        if self.context.access != FileAccess::Follow {
-            self.walk_tail(&file, end)?;
-        }
+        self.walk_tail(&file, end)?;
         self.insert(std::slice::from_ref(&file));
         Ok(())
     }
 
     /// Notes what follows the recorded length of the file.
     fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
+        if self.context.access == FileAccess::Follow {
+            return Ok(());
+        }
         let mut tail = Tail { file_end: end, ..Tail::default() };
         let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
         loop {
