@@ -90,6 +90,7 @@ const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_data
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const BACKUPS: Test = Test::Proof("backups");
 const FOLLOWERS: Test = Test::Proof("followers");
+const HALF_A_RECORD: Test = Test::Integration("bifold", "all", "followers::half_a_record");
 const BESIDE: Test = Test::Proof("beside");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
@@ -219,7 +220,7 @@ pub const ALL: &[Planted] = &[
     bug("pin_after_reading", FOLLOWERS),
     bug("keep_stale_pins", FOLLOWERS),
     bug("overlook_second_names", BESIDE),
-    bug("torn_end_is_damage", FOLLOWERS),
+    bug("torn_end_is_damage", HALF_A_RECORD),
     bug("logs_alone", LOST_MANIFEST),
     bug("write_out_of_closed", REGION),
     bug("believe_lengths", LENGTHS),

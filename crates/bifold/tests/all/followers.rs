@@ -327,3 +327,23 @@ fn an_older_database_in_the_same_place_is_an_error_and_not_an_older_state() {
     assert!(matches!(reader.refresh(), Err(Error::Corruption { .. })));
     assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"8"[..]));
 }
+
+#[test]
+fn half_a_record_at_the_end_is_no_damage() {
+    let fs = MemoryFs::new();
+    let env = || Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let writer = Db::open_in(env(), "/db", tiny()).unwrap();
+    (0..9).for_each(|n| writer.put("a", n.to_string()).unwrap());
+    let mut reader = Db::open_in(env(), "/db", following()).unwrap();
+    writer.put("a", "last").unwrap();
+    // What a reader sees while the writer appends to either: the beginning of a record.
+    let is_appended_to =
+        |path: &PathBuf| path.ends_with("MANIFEST") || path.extension().is_some_and(|end| end == "log");
+    for path in fs.files().into_iter().filter(is_appended_to) {
+        fs.open_append(&path).unwrap().append(&[&[0x5B, 0x80, 3, 0, 0]]).unwrap();
+    }
+    assert!(reader.refresh().unwrap().is_newer);
+    assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"last"[..]));
+    let fresh = Db::open_in(env(), "/db", following()).unwrap();
+    assert_eq!(fresh.get("a").unwrap().as_deref(), Some(&b"last"[..]));
+}
