@@ -216,6 +216,9 @@ impl Engine {
             self.tables.remover().finish();
             self.events.finish();
             self.work.stop();
+            if let Some(pins) = self.dir.pins() {
+                let _what_is_held_the_next_opening_deletes = pins.release();
+            }
             // What other threads have noted at their end.
             self.events.tell();
             synced

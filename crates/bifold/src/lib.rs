@@ -61,6 +61,11 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// And that of the page about readers beside a writer.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/followers.md")]
+struct FollowersPage;
+
 mod api;
 mod background;
 mod commit;
@@ -76,6 +81,7 @@ pub use api::{
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
     events,
+    follow::Refreshed,
     keyspace::{Keyspace, Swap},
     metrics,
     options::{

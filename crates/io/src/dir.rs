@@ -24,9 +24,10 @@ pub use self::{
 };
 use self::{observer::Observed, reader::Access, syncs::Syncs};
 use crate::{
-    fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
+    fs::{Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
     own::own,
+    pins::Pins,
     striped::Striped,
 };
 
@@ -91,6 +92,8 @@ pub struct Dir {
     files: Arc<OpenFiles>,
     syncs: Arc<Syncs>,
     observed: Arc<Observed>,
+    /// Asked before a file is removed.
+    pins: Option<Arc<Pins>>,
 }
 
 impl Dir {
@@ -106,7 +109,24 @@ impl Dir {
             files,
             syncs: Arc::default(),
             observed: Arc::default(),
+            pins: None,
         }
+    }
+
+    /// The same directory, in which no file is removed that a reader has pinned.
+    #[must_use]
+    pub fn with_pins(self, pins: Arc<Pins>) -> Self {
+        Self { pins: Some(pins), ..self }
+    }
+
+    /// The pins of readers, if they are asked before files are removed.
+    #[must_use]
+    pub fn pins(&self) -> Option<&Arc<Pins>> {
+        self.pins.as_ref()
+    }
+
+    pub(crate) fn file_system(&self) -> &Arc<dyn FileSystem> {
+        &self.fs
     }
 
     /// The same directory with at most `max` open files, but no more than the process may have.
@@ -343,8 +363,8 @@ impl Dir {
         self.fs.rename(&self.file(from), &self.file(to))
     }
 
-    /// Removes a file. It is no error if it does not exist. A failure is also counted, since callers that only tidy
-    /// up ignore it.
+    /// Removes a file, now or, if a reader has pinned it, later. It is no error if it does not exist. A failure is also
+    /// counted, since callers that only tidy up ignore it.
     ///
     /// # Errors
     /// The file system's.
@@ -353,6 +373,9 @@ impl Dir {
     }
 
     fn remove_path(&self, path: &Path) -> Result<()> {
+        if self.pins.as_ref().is_some_and(|pins| pins.keeps(path)) {
+            return Ok(());
+        }
         match self.fs.remove(path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => {
@@ -384,6 +407,7 @@ impl Dir {
             files: Arc::clone(&self.files),
             syncs: Arc::default(),
             observed: Arc::default(),
+            pins: None,
         }
     }
 
@@ -430,9 +454,22 @@ impl Dir {
     /// Those of [`Dir::lock`], and the file system's.
     pub fn lock_for_use(self, name: &str, mode: LockMode, how: Appending) -> Result<(Self, Box<dyn FileLock>)> {
         let lock = self.lock(name, mode)?;
-        let region = self.fs.append_region(&self.path, DirLock { lock, mode }, how)?;
+        let used = if mode == LockMode::Exclusive { DirUse::Write } else { DirUse::Read };
+        let region = self.fs.append_region(&self.path, DirLock { lock, used }, how)?;
         let fs = region.fs.unwrap_or(self.fs);
         Ok((Self { fs, ..self }, region.lock))
+    }
+
+    /// The directory as a reader without a lock sees it while another process writes. [`CatchUp::catch_up`] shows what
+    /// was appended since.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn follow(self) -> Result<(Self, Arc<dyn CatchUp>)> {
+        let lock = DirLock { lock: Box::new(NothingStaged), used: DirUse::Follow };
+        let region = self.fs.append_region(&self.path, lock, Appending::default())?;
+        let fs = region.fs.unwrap_or(self.fs);
+        Ok((Self { fs, ..self }, region.catch_up.unwrap_or_else(|| Arc::new(NothingStaged))))
     }
 
     /// Locks the file `name`.
@@ -441,6 +478,18 @@ impl Dir {
     /// [`Error::Locked`] when another holder excludes it; else the file system's.
     pub fn lock(&self, name: &str, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.fs.lock(&self.file(name), mode)
+    }
+}
+
+/// Appends go to their files at once, and nothing is locked.
+#[derive(Debug)]
+struct NothingStaged;
+
+impl FileLock for NothingStaged {}
+
+impl CatchUp for NothingStaged {
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
     }
 }
 

@@ -16,6 +16,7 @@
 //! | [`clock`] | time, real or simulated |
 //! | [`random`] | seeded random numbers |
 //! | [`threads`] | background threads |
+//! | [`pins`] | which files readers need while another process writes |
 //! | [`remover`] | removes files without making readers wait |
 //! | [`machine`] | what this machine has |
 //! | [`striped`] | counters that many threads add to |
@@ -33,6 +34,7 @@ pub mod machine;
 pub mod memory;
 pub mod open_files;
 mod own;
+pub mod pins;
 pub mod random;
 pub mod rate;
 #[cfg(target_os = "linux")]

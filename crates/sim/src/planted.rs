@@ -89,6 +89,9 @@ const TIERED: Test = Test::Integration("bifold-index", "plans", "tiered_chooses"
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const BACKUPS: Test = Test::Proof("backups");
+const FOLLOWERS: Test = Test::Proof("followers");
+const HALF_A_RECORD: Test = Test::Integration("bifold", "all", "followers::half_a_record");
+const BESIDE: Test = Test::Proof("beside");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
@@ -217,6 +220,11 @@ pub const ALL: &[Planted] = &[
     bug("backup_by_number", BACKUPS),
     bug("prune_by_number", BACKUPS),
     bug("delete_before_sync", BACKUPS),
+    bug("delete_without_asking", FOLLOWERS),
+    bug("pin_after_reading", FOLLOWERS),
+    bug("keep_stale_pins", FOLLOWERS),
+    bug("overlook_second_names", BESIDE),
+    bug("torn_end_is_damage", HALF_A_RECORD),
     bug("logs_alone", LOST_MANIFEST),
     bug("write_out_of_closed", REGION),
     bug("believe_lengths", LENGTHS),

@@ -18,6 +18,7 @@ use crate::{
     commit::notices::CommitNotice,
     engine::Engine,
     state::{
+        follow::Follower,
         recover,
         snapshot::{Holder, SnapshotGuard},
     },
@@ -57,7 +58,9 @@ pub struct Db {
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     /// What backups know of its files.
-    pub known_sums: KnownSums,
+    pub known_sums: Arc<KnownSums>,
+    /// Reads later states, if another process may be writing.
+    pub follower: Option<Arc<Follower>>,
 }
 
 impl Handle {
@@ -68,8 +71,11 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A caller that wants to see the error of the last sync calls `close`.
-        let _ignored = self.engine.close();
+        // Others may have the same state of a database that another process writes; there is nothing to sync then.
+        if self.follower.is_none() {
+            // A caller that wants to see the error of the last sync calls `close`.
+            let _ignored = self.engine.close();
+        }
     }
 }
 
@@ -101,16 +107,17 @@ impl Db {
     /// As [`Db::open_with`].
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
+        let (engine, follower) = match options.access {
+            Access::Follow => Follower::open(env, path.as_ref(), options).map(|(of, engine)| (engine, Some(of)))?,
+            Access::ReadWrite | Access::ReadOnly => (recover::recover(env, path.as_ref(), options)?, None),
+        };
         // Whatever fails from now on, dropping the handle closes the database.
-        let handle = Arc::new(Handle {
-            engine: recover::recover(env, path.as_ref(), options)?,
-            known_sums: KnownSums::default(),
-        });
+        let handle = Arc::new(Handle { engine, known_sums: Arc::default(), follower });
         let engine = &handle.engine;
         engine.scheduler.start_workers()?;
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
             (Some(existing), _) => existing,
-            (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
+            (None, Access::ReadOnly | Access::Follow) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
@@ -358,6 +365,15 @@ impl Db {
     #[must_use]
     pub fn options(&self) -> &Options {
         &self.engine().options
+    }
+
+    /// This handle with another state of the same database.
+    pub(crate) fn with_state(&self, engine: Arc<Engine>) -> Result<Self> {
+        let missing = || Error::NotFound { path: engine.dir.path().into() };
+        let default = engine.trees.named(DEFAULT_KEYSPACE).ok_or_else(missing)?;
+        let (known_sums, follower) = (Arc::clone(&self.handle.known_sums), self.handle.follower.clone());
+        let handle = Arc::new(Handle { engine, known_sums, follower });
+        Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {

@@ -51,8 +51,20 @@ pub enum Access {
     /// Reads and writes; excludes every other process.
     #[default]
     ReadWrite,
-    /// Reads only; admits other readers, changes no file.
+    /// Reads only; admits other readers, changes no file. Nobody can open the database for writing meanwhile.
     ReadOnly,
+    /// Reads only, while another process may be writing. Sees the state after one of its commits, and after
+    /// [`Db::refresh`](crate::Db::refresh) that after a later one. Never makes the writer wait. It creates a file in
+    /// the directory `readers`, by which the writer knows what it still needs.
+    Follow,
+}
+
+impl Access {
+    /// Whether this one writes. Nobody else does then.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        self == Self::ReadWrite
+    }
 }
 
 /// What to do when there is no database at the path.

@@ -1,4 +1,4 @@
-//! A view of a database at one moment.
+//! A view of all keyspaces at one moment.
 
 use std::{fmt, ops::RangeBounds, sync::Arc};
 
@@ -9,8 +9,14 @@ use crate::{
         db::Handle,
         keyspace::{Keyspace, owned_bounds, prefix_bounds},
     },
-    read::scan::{Pair, Range},
-    state::snapshot::{Holder, SnapshotGuard},
+    read::{
+        get::Reader,
+        scan::{Pair, Range},
+    },
+    state::{
+        snapshot::{Holder, SnapshotGuard},
+        tree::Tree,
+    },
 };
 
 /// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
@@ -26,8 +32,22 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn of(handle: &Arc<Handle>) -> Self {
-        let guard = Arc::new(handle.open_snapshot(Holder::Snapshot));
+        Self::new(handle, Arc::new(handle.open_snapshot(Holder::Snapshot)))
+    }
+
+    pub(crate) fn new(handle: &Arc<Handle>, guard: Arc<SnapshotGuard>) -> Self {
         Self { handle: Arc::clone(handle), guard }
+    }
+
+    /// Reads the tree of `keyspace` in the state that this snapshot is of. Handles of a database that another process
+    /// writes may be of other states.
+    fn read<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&Arc<Reader>, &Arc<Tree>) -> T) -> T {
+        let engine = &self.handle.engine;
+        let of_this_state = match self.handle.follower.is_some() {
+            true => engine.trees.get(keyspace.tree().keyspace),
+            false => None,
+        };
+        read(&engine.reader, of_this_state.as_ref().unwrap_or(keyspace.tree()))
     }
 
     /// The last commit it sees.
@@ -41,7 +61,7 @@ impl Snapshot {
     /// # Errors
     /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.read(keyspace, |reader, tree| reader.get(tree, key.as_ref(), Some(self.seqno())))
     }
 
     /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
@@ -49,7 +69,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.read(keyspace, |reader, tree| reader.contains(tree, key.as_ref(), Some(self.seqno())))
     }
 
     /// The values that several keys had, in the order of `keys`.
@@ -61,7 +81,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.seqno())
+        self.read(keyspace, |reader, tree| reader.multi_get(tree, keys, self.seqno()))
     }
 
     /// All entries of `keyspace`, in key order.
@@ -73,13 +93,13 @@ impl Snapshot {
     /// The entries of `keyspace` whose keys lie in `range`.
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.handle.engine.reader.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
+        self.read(keyspace, |reader, tree| reader.range(tree, owned_bounds(&range), Arc::clone(&self.guard)))
     }
 
     /// The entries of `keyspace` whose keys begin with `prefix`.
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.handle.engine.reader.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
+        self.read(keyspace, |reader, tree| reader.range(tree, prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard)))
     }
 
     /// The entry of `keyspace` with the smallest key.

@@ -82,6 +82,8 @@ pub struct Stats {
     pub snapshots: Vec<SnapshotStats>,
     /// GC of separated values.
     pub gc: GcStats,
+    /// Processes that read the database while this one writes it, and what they keep from being deleted.
+    pub followers: FollowerStats,
     /// Threads that wait now, the longest wait first.
     pub waits: Vec<WaitStats>,
     /// Waits that would never have ended, each a bug in Bifold. The watchdog ended them after 30 seconds.
@@ -105,6 +107,26 @@ pub struct WaitStats {
     pub on: &'static str,
     /// Milliseconds so far.
     pub age_ms: u64,
+}
+
+/// Readers with [`Access::Follow`](crate::Access::Follow) beside this writer. All zero if it does not write.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct FollowerStats {
+    /// How many there are.
+    pub readers: u64,
+    /// Files that only they need.
+    pub held_files: u64,
+    /// Bytes in these. They are freed when the readers refresh or end.
+    pub held_bytes: u64,
+}
+
+impl FollowerStats {
+    /// Also deletes what readers no longer need.
+    fn of(engine: &Engine) -> Self {
+        let totals = engine.dir.pins().map(|pins| pins.release()).unwrap_or_default();
+        Self { readers: totals.readers, held_files: totals.files, held_bytes: totals.bytes }
+    }
 }
 
 /// Flushes since the database was opened.
@@ -292,6 +314,7 @@ impl Stats {
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
             gc: GcStats::of(engine),
+            followers: FollowerStats::of(engine),
             flushes: FlushStats::of(engine),
             waits: WaitStats::of(engine),
             overdue_waits: overdue.count,

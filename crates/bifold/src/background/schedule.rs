@@ -166,7 +166,7 @@ impl Scheduler {
     /// The system's error if it cannot create a thread.
     pub fn start_workers(self: &Arc<Self>) -> Result<()> {
         let Workers::Threads(count) = self.workers else { return Ok(()) };
-        if self.access == Access::ReadOnly {
+        if !self.access.writes() {
             return Ok(());
         }
         for number in 0..count.max(2) {

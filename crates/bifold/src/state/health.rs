@@ -68,7 +68,7 @@ impl Health {
     /// # Errors
     /// [`Error::ReadOnly`], and those of [`Health::writable`].
     pub fn takes_writes(&self) -> Result<()> {
-        if self.access == Access::ReadOnly {
+        if !self.access.writes() {
             self.open()?;
             return Err(Error::ReadOnly);
         }

@@ -9,6 +9,7 @@ mod copies;
 mod events;
 mod fixtures;
 mod flushes;
+mod followers;
 mod full_disk;
 mod hard_links;
 mod idle;
