@@ -244,7 +244,7 @@ impl<W: Watcher> Driver<W> {
         let level = if batch.is_empty() { Durability::Memory } else { durability };
         // Of batches that are to be durable, half get a notice. Some of the notices are waited for later.
         let commit = self.model.head();
-        if durability != Durability::Sync || commit % 2 == 0 {
+        if durability != Durability::Sync || commit.is_multiple_of(2) {
             let done = self.db().commit_with(batch, durability);
             return self.acknowledge(done, level);
         }
@@ -255,7 +255,7 @@ impl<W: Watcher> Driver<W> {
         };
         self.acknowledge(done, level.min(Durability::Buffered))?;
         notice.into_iter().for_each(|notice| self.outstanding.keep(commit, notice));
-        if commit % 3 == 0 {
+        if commit.is_multiple_of(3) {
             return Ok(());
         }
         let watcher = &mut self.watcher;
