@@ -1,8 +1,8 @@
 //! Durable commits a second, with and without notices.
 //!
-//! `cargo bench -p bifold --bench notices [DIRECTORY]` prints medians of three rounds of a second each: `Sync` commits by
-//! one thread and by 64, and one thread that keeps 1, 8, 64 and 512 notices outstanding. Values have 100 bytes. Give a
-//! directory on the device that is to be measured; in memory a sync costs nothing.
+//! `cargo bench -p bifold --bench notices [DIRECTORY]` prints medians of three rounds of a second each: `Sync` commits
+//! by one thread and by 64, and one thread that keeps 1, 8, 64 and 512 notices outstanding. Values have 100 bytes. Give
+//! a directory on the device that is to be measured; in memory a sync costs nothing.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark has no caller to return an error to")]
 

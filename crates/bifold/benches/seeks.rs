@@ -1,7 +1,7 @@
 //! Seeks of one iterator against a new iterator for each key.
 //!
-//! `cargo bench -p bifold --bench seeks` prints nanoseconds for each entry found, medians of five rounds: 500 000 entries
-//! of 100 bytes in memory, in tables of several levels; every 2nd, 20th, 200th key in order, and keys at random.
+//! `cargo bench -p bifold --bench seeks` prints nanoseconds for each entry found, medians of five rounds: 500 000
+//! entries of 100 bytes in memory, in tables of several levels; every 2nd, 20th, 200th key in order, and keys at random.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark has no caller to return an error to")]
 
