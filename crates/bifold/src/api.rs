@@ -4,6 +4,7 @@ pub(crate) mod backup;
 pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod db;
+pub(crate) mod expiry;
 pub(crate) mod histogram;
 pub(crate) mod keyspace;
 pub mod options;

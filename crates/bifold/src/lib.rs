@@ -56,6 +56,7 @@ pub use api::{
     batch::Batch,
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db, Snapshot},
+    expiry::TimeToLive,
     keyspace::{Keyspace, Swap},
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,

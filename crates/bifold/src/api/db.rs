@@ -407,7 +407,8 @@ impl Db {
 }
 
 /// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
-/// flushed, compacted or garbage-collected.
+/// flushed, compacted or garbage-collected, and whatever expires meanwhile: it sees what had not expired when it was
+/// opened.
 ///
 /// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
 /// shows open snapshots.
@@ -429,7 +430,7 @@ impl Snapshot {
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.guard.sight()))
     }
 
     /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
@@ -437,7 +438,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
+        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.guard.sight()))
     }
 
     /// The values that several keys had, in the order of `keys`.
@@ -449,7 +450,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.seqno())
+        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.guard.sight())
     }
 
     /// All entries of `keyspace`, in key order.

@@ -42,6 +42,10 @@ impl Keyspace {
         Self { handle, tree }
     }
 
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
+    }
+
     pub(crate) fn tree(&self) -> &Arc<Tree> {
         &self.tree
     }
@@ -89,14 +93,15 @@ impl Keyspace {
         self.handle.engine.set_options(&self.tree, &options)
     }
 
-    /// Sets `key` to `value`, with the database's durability.
+    /// Sets `key` to `value`, with the database's durability. If the keyspace has a
+    /// [`ttl`](KeyspaceOptions::ttl), the entry expires after it.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB;
     /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
     /// [`Closed`](crate::Error::Closed).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.write(key.as_ref(), Act::Put(value.as_ref()))
+        self.write(key.as_ref(), self.put_of(value.as_ref()))
     }
 
     /// Deletes `key`. It is no error if the key does not exist.
@@ -119,7 +124,7 @@ impl Keyspace {
         }
     }
 
-    fn write(&self, key: &[u8], act: Act<'_>) -> Result<()> {
+    pub(super) fn write(&self, key: &[u8], act: Act<'_>) -> Result<()> {
         let op = Op { tree: &self.tree, key, act };
         op.check()?;
         self.handle.engine.commit(&[op], self.handle.engine.options.durability)
@@ -148,7 +153,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         let snapshot = self.handle.open_snapshot(Holder::Snapshot);
-        self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.seqno)
+        self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.sight())
     }
 
     /// All entries, in key order.
@@ -181,7 +186,7 @@ impl Keyspace {
     /// As [`Keyspace::put`] and [`Keyspace::get`].
     pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
         let key = key.as_ref();
-        let op = Op { tree: &self.tree, key, act: new.map_or(Act::Delete, Act::Put) };
+        let op = Op { tree: &self.tree, key, act: new.map_or(Act::Delete, |new| self.put_of(new)) };
         op.check()?;
         let engine = &self.handle.engine;
         let mut current = None;

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, Weak, atomic::AtomicU64};
 
-use bifold_contract::{Error, LogFloor, SeqNo};
+use bifold_contract::{Error, LogFloor, Millis, SeqNo};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
@@ -27,8 +27,8 @@ use crate::{
     },
     read::get::Reader,
     state::{
-        health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, tree::Tree,
-        trees::Trees,
+        health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, time::Time,
+        tree::Tree, trees::Trees,
     },
     transaction::memory::TransactionMemory,
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
@@ -52,6 +52,7 @@ pub(crate) struct Recovered {
     pub trees: Vec<Arc<Tree>>,
     pub damaged: Vec<Error>,
     pub reserve_bytes: u64,
+    pub seen_time: Millis,
 }
 
 /// What the parts share.
@@ -63,6 +64,7 @@ pub(super) struct Shared {
     pub tables: Arc<TableContext>,
     pub wal: Arc<FairLock<Wal>>,
     pub visible: Arc<AtomicU64>,
+    pub time: Arc<Time>,
     pub snapshots: Arc<Snapshots>,
     pub transactions: Arc<TransactionMemory>,
     pub state: Arc<State>,
@@ -82,8 +84,10 @@ impl Shared {
     pub fn new(found: Recovered) -> Self {
         let signal = Arc::<Signal>::default();
         let work = Arc::new(Work::new(Arc::clone(&signal)));
+        let expires = found.trees.iter().any(|tree| tree.may_lose_entries());
+        let time = Arc::new(Time::new(&found.env.clock, found.seen_time, expires));
         let trees = Arc::new(Trees::new(found.trees));
-        let (snapshots, counters) = (Snapshots::of(&work), Arc::<Counters>::default());
+        let (snapshots, counters) = (Snapshots::of(&work, &time), Arc::<Counters>::default());
         let space = Arc::new(Space::new(&snapshots, &work));
         let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
         let background_rate = found.options.background_bytes_per_second;
@@ -106,6 +110,7 @@ impl Shared {
             trees: Arc::clone(&trees),
             numbers: found.numbers.clone(),
             visible: Arc::clone(&visible),
+            time: Arc::clone(&time),
             wal: Arc::clone(&wal),
             health: Arc::clone(&health),
             room: Arc::clone(&room),
@@ -123,6 +128,7 @@ impl Shared {
             tables: found.tables,
             wal,
             visible,
+            time,
             snapshots,
             transactions,
             state: Arc::new(state),
@@ -263,6 +269,7 @@ impl Shared {
     pub fn reader(&self) -> Reader {
         Reader {
             clock: Arc::clone(&self.env.clock),
+            time: Arc::clone(&self.time),
             dir: self.dir.clone(),
             tables: Arc::clone(&self.tables),
             counters: Arc::clone(&self.counters),

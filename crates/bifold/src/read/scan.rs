@@ -15,9 +15,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
+    time::SystemTime,
 };
 
-use bifold_contract::{IoSource, Kind, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
+use bifold_contract::{IoSource, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::{
     merge::{MergeCursor, Source},
@@ -28,9 +29,12 @@ use bifold_index::{
 };
 
 use super::{get::Reader, window};
-use crate::state::{
-    snapshot::SnapshotGuard,
-    tree::{Tree, Values, View},
+use crate::{
+    api::expiry::moment_of,
+    state::{
+        snapshot::SnapshotGuard,
+        tree::{Tree, Values, View},
+    },
 };
 
 /// Lower and upper bound of an iterator.
@@ -46,7 +50,7 @@ pub struct Range {
     back: Ahead,
     /// Entries that it may still yield; `None` if there is no limit.
     pub(super) left: Option<usize>,
-    pub(super) pinned: Arc<Pinned>,
+    pub(crate) pinned: Arc<Pinned>,
 }
 
 /// Entries that one end has read ahead and not yet yielded.
@@ -72,7 +76,7 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 
 /// What an iterator and its entries keep alive.
 #[derive(Debug)]
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     pub reader: Arc<Reader>,
     pub tree: Arc<Tree>,
     pub values: Arc<Values>,
@@ -95,7 +99,6 @@ pub(super) enum ScanState {
 pub(super) struct Fresh {
     view: Arc<View>,
     bounds: KeyBounds,
-    seqno: SeqNo,
 }
 
 /// A key and its value, which is fetched on demand.
@@ -105,6 +108,7 @@ pub struct Pair {
     seqno: SeqNo,
     kind: Kind,
     payload: Value,
+    expires_at: Option<Millis>,
     pinned: Arc<Pinned>,
 }
 
@@ -113,6 +117,16 @@ impl Pair {
     #[must_use]
     pub fn key(&self) -> &[u8] {
         &self.key
+    }
+
+    /// When it expires; `None` if it does not. It had not when the iterator began, or the snapshot that it reads.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<SystemTime> {
+        self.expires_at.map(moment_of)
+    }
+
+    pub(crate) fn instant(&self) -> Option<Millis> {
+        self.expires_at
     }
 
     /// The value. Cheap for an inline value; each call reads a separated value again.
@@ -126,7 +140,7 @@ impl Pair {
                 let from = (&*self.pinned.tree, &self.pinned.values);
                 self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
             }
-            Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
+            _ => Ok(self.payload.clone()),
         }
     }
 
@@ -180,7 +194,7 @@ impl Reader {
         let values = Arc::clone(&view.values);
         let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => ScanState::Done,
-            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds, seqno: snapshot.seqno })),
+            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds })),
             Err(error) => ScanState::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
@@ -203,7 +217,8 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
 /// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from the lower bound
 /// on, should they come from the device.
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
-    let Fresh { view, bounds: (lower, upper), seqno } = fresh;
+    let Fresh { view, bounds: (lower, upper) } = fresh;
+    let (seqno, time) = (pinned.snapshot.seqno, pinned.snapshot.time());
     if pinned.tree.note_scan(&view) {
         pinned.snapshot.makes_due(pinned.tree.keyspace);
     }
@@ -223,7 +238,7 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
         }
         MergeCursor::new(memtables.chain(runs.into_iter().map(Source::Run)).collect())
     });
-    Visible::new(make, tombstones, seqno, lower, upper)
+    Visible::new(make, tombstones, (seqno, time), lower, upper)
 }
 
 /// Every range tombstone of the view that `snapshot` sees.
@@ -280,8 +295,9 @@ impl Range {
     }
 
     /// An entry that is not stored, as if this iterator had yielded it.
-    pub(crate) fn pair_of(&self, key: &[u8], value: Value) -> Pair {
-        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload: value, pinned: Arc::clone(&self.pinned) }
+    pub(crate) fn pair_of(&self, key: &[u8], payload: Value, expires_at: Option<Millis>) -> Pair {
+        let pinned = Arc::clone(&self.pinned);
+        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload, expires_at, pinned }
     }
 
     pub(super) fn step(&mut self, end: End) -> Option<Result<Pair>> {
@@ -310,7 +326,8 @@ impl Range {
         self.left = self.left.map(|left| left - 1);
         self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
-        Some(Ok(Pair { key: item.key, seqno: item.seqno, kind: item.kind, payload: item.payload, pinned }))
+        let Item { key, seqno, kind, payload, expires_at } = item;
+        Some(Ok(Pair { key, seqno, kind, payload, expires_at, pinned }))
     }
 
     /// Begins to walk if nothing was asked for yet.

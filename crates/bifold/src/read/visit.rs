@@ -9,7 +9,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow};
 
-use bifold_contract::{Entry, IoSource, Kind, Pointer, Result, SeqNo, Value, planted};
+use bifold_contract::{Entry, IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::visible::{Item, Visible};
 
@@ -42,6 +42,7 @@ struct Announced {
     /// The encoded pointer, unless the value is inline.
     pointer: Vec<u8>,
     inline: Option<Value>,
+    expires_at: Option<Millis>,
 }
 
 /// What was visited.
@@ -59,13 +60,15 @@ impl Queue {
         next.seqno = entry.seqno;
         next.pointer.clear();
         next.inline = None;
+        next.expires_at = entry.expires_at();
+        let entry = entry.plain();
         match entry.kind {
             Kind::Pointer => {
                 next.pointer.extend_from_slice(entry.payload);
                 // A damaged pointer is reported when its value is read.
                 self.pointers.extend(pointer::decode(entry.payload).ok());
             }
-            Kind::Inline | Kind::Delete => next.inline = Some(payload()),
+            _ => next.inline = Some(payload()),
         }
         self.waiting.push_back(next);
     }
@@ -77,7 +80,7 @@ impl From<Announced> for Item {
             Some(value) => (Kind::Inline, value),
             None => (Kind::Pointer, Value::copy_of(&waiting.pointer)),
         };
-        Self { key: waiting.key.into(), seqno: waiting.seqno, kind, payload }
+        Self { key: waiting.key.into(), seqno: waiting.seqno, kind, payload, expires_at: waiting.expires_at }
     }
 }
 
@@ -180,7 +183,7 @@ impl Range {
                 let see = &mut |value: &[u8]| flow = see(key, value);
                 pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
             }
-            Kind::Inline | Kind::Delete => flow = see(key, payload),
+            _ => flow = see(key, payload),
         }
         queue.spare.push(next);
         Ok(flow)

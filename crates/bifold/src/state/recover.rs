@@ -97,6 +97,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         trees,
         damaged: found.damaged.clone(),
         reserve_bytes,
+        seen_time: state.seen_time.unwrap_or(0),
     });
     start(&engine, &files, &found)?;
     Ok(engine)

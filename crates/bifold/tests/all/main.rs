@@ -5,6 +5,7 @@ mod backups;
 mod basics;
 mod batches;
 mod checkpoints;
+mod expiry;
 mod fixtures;
 mod flushes;
 mod full_disk;

@@ -16,6 +16,7 @@ fn table(id: u64) -> Arc<TableMeta> {
         unbounded: id % 2 == 1,
         min_seqno: 5,
         max_seqno: 1 << 40,
+        expiring: Expiring::default(),
     })
 }
 
