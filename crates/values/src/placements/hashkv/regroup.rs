@@ -313,12 +313,13 @@ struct CopyContext<'a> {
 }
 
 impl CopyContext<'_> {
-    /// Whether the index still has the value at `from`.
-    fn is_current(&self, key: &[u8], kind: ValueKind, from: Pointer) -> Result<bool> {
-        match self.index {
-            Some(index) if kind == ValueKind::Value => Ok(index.look_up(key)? == Some(from)),
-            _ => Ok(true),
-        }
+    /// Where the index has the value of the newest record of a key, which is at `from`; `None` if it has it no more. A
+    /// file that an earlier run has drained may still be there after a crash, with a second copy of the record: the
+    /// index may have either.
+    fn current(&self, key: &[u8], from: Pointer, sources: &[GcSource]) -> Result<Option<Pointer>> {
+        let Some(index) = self.index else { return Ok(Some(from)) };
+        let current = index.look_up(key)?;
+        Ok(current.filter(|at| sources.iter().any(|source| source.file.id == at.file)))
     }
 
     /// Whether a record that is the newest of its key must stay. A tag of a deleted file says nothing: the value has
@@ -365,9 +366,14 @@ impl Family {
         from: Pointer,
     ) -> Result<()> {
         let newest = *self.keys.at(key);
-        if !copying.stays(record, newest.tag, self.unit) || !copying.is_current(record.key, record.kind, from)? {
+        if !copying.stays(record, newest.tag, self.unit) {
             return Ok(());
         }
+        let from = match record.kind {
+            ValueKind::Value => copying.current(record.key, from, &self.sources)?,
+            _ => Some(from),
+        };
+        let Some(from) = from else { return Ok(()) };
         let (hash, goes_to) = (self.keys.hash(key), newest.goes_to(copying.cold, record.kind));
         let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { return Ok(()) };
         let to = self.leaves[leaf].copy(copying, record, goes_to)?;
