@@ -67,8 +67,7 @@ pub enum KeyspaceEdit {
         /// The last sequence number that the log need not replay.
         seqno: SeqNo,
     },
-    /// From now on entries of the keyspace may vanish that nobody has overwritten: they expire, or a filter drops
-    /// them.
+    /// From now on entries of the keyspace may vanish that nobody has overwritten: they expire.
     Expires {
         /// Which keyspace.
         id: KeyspaceId,

@@ -28,7 +28,7 @@ pub trait Rewriter: Send {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept>;
 
     /// An entry is dropped: the version or tombstone with sequence number `newer` shadows it, and no snapshot needs
-    /// it. If `newer` is its own number, nothing shadows it: it has expired, or a filter drops it. A tombstone with that
+    /// it. If `newer` is its own number, nothing shadows it: it has expired. A tombstone with that
     /// number may take its place and is then passed to [`Rewriter::keep`].
     ///
     /// # Errors

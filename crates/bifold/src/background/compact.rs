@@ -176,7 +176,6 @@ impl Compactor {
                 keys: (None, None),
                 snapshots: &cut.seqnos,
                 times: Times { now: cut.now, of_snapshots: &cut.times },
-                filter: None,
                 bottom: &|start, end| whole_bottom || !older(start, end),
                 table_bytes: job.table_bytes,
                 reach_bytes: reach_bytes(tree),

@@ -210,7 +210,6 @@ impl Flusher {
                 keys,
                 snapshots: &flush.snapshots.seqnos,
                 times: Times { now: flush.snapshots.now, of_snapshots: &flush.snapshots.times },
-                filter: None,
                 bottom: &|_start, _end| *is_first,
                 table_bytes: flush.cut_bytes,
                 reach_bytes: flush.cut_bytes,

@@ -1,14 +1,14 @@
-//! Keyspaces that may lose entries nobody has overwritten: some expire, or a filter drops them.
+//! Keyspaces that may lose entries nobody has overwritten, because they expire.
 //!
 //! ```text
-//! first put with an instant, first filter ─▶ manifest: Expires, synced ─▶ log, memtable
+//! first put with an instant ─▶ manifest: Expires, synced ─▶ log, memtable
 //! ```
 //!
 //! A keyspace stays one for good: value files may have values of entries that are no longer in the index, long after the
 //! last such entry. From then on GC of a placement that knows by itself what is current asks the index all the same.
 //! The record also keeps older releases out, which know neither the operations in the log nor the kinds in tables.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use bifold_contract::{Edit, KeyspaceEdit, Result};
 
@@ -17,6 +17,18 @@ use crate::{
     state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
+
+impl Tree {
+    /// Whether entries may vanish that nobody has overwritten.
+    pub fn may_lose_entries(&self) -> bool {
+        self.loses_entries.load(Ordering::Acquire)
+    }
+
+    /// From now on they may. The manifest says so.
+    pub fn loses_entries(&self) {
+        self.loses_entries.store(true, Ordering::Release);
+    }
+}
 
 impl State {
     /// Prepares keyspaces for the entries that these operations let expire. Costs a comparison for each operation, and

@@ -270,12 +270,12 @@ impl State {
         Ok(())
     }
 
-    /// The same, if values are separated anywhere.
+    /// The same, if values are separated anywhere, or if entries expire: the edit also has the time.
     ///
     /// # Errors
     /// I/O errors.
     pub fn record_value_lengths(&self) -> Result<()> {
-        match self.trees.all().iter().any(|p| p.separates) {
+        match self.time.if_used().is_some() || self.trees.all().iter().any(|p| p.separates) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
         }

@@ -86,8 +86,8 @@ pub(crate) struct Tree {
     scans_ask: AtomicBool,
     flushed: AtomicU64,
     dropped: AtomicBool,
-    /// See [`Tree::may_lose_entries`].
-    loses_entries: AtomicBool,
+    /// See [`super::expires`].
+    pub(super) loses_entries: AtomicBool,
 }
 
 /// Sums over the compactions of one tree since it was opened.
@@ -484,16 +484,6 @@ impl Tree {
             return Err(Error::Closed { what: format!("keyspace `{}`", self.name) });
         }
         health.open()
-    }
-
-    /// Whether entries may vanish that nobody has overwritten: see [`super::expires`].
-    pub fn may_lose_entries(&self) -> bool {
-        self.loses_entries.load(Ordering::Acquire)
-    }
-
-    /// From now on they may. The manifest says so.
-    pub fn loses_entries(&self) {
-        self.loses_entries.store(true, Ordering::Release);
     }
 
     /// Marks the keyspace dropped: later reads and writes through old handles fail.

@@ -9,10 +9,13 @@ use std::{
 };
 
 use bifold::{
-    Batch, Db, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive,
+    Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive, Transaction,
     options::{DiffKv, HashKv, Values},
 };
-use bifold_io::{ManualClock, memory::MemoryFs};
+use bifold_io::{
+    ManualClock,
+    memory::{Fate, MemoryFs},
+};
 
 use crate::support::{entries, tiny};
 
@@ -229,5 +232,147 @@ fn history(placement: PlacementKind, seed: u64) {
 fn random_histories_read_what_has_not_expired() {
     for placement in ALL {
         (0..6).for_each(|seed| history(placement, seed));
+    }
+}
+
+/// With `Sync` each acknowledged operation is there after a power loss, with its instant, and nothing expired comes back.
+#[test]
+fn a_power_loss_keeps_instants() {
+    for placement in ALL {
+        let mut bed = Bed::new(placement);
+        bed.options.durability = Durability::Sync;
+        bed.reopen();
+        let mut random = numbers(7);
+        let (mut model, mut now) = (Model::new(), 1_000_000);
+        for step in 0..120 {
+            let n = random(30) as u32;
+            match random(12) {
+                0..=4 => {
+                    let expires = now + 1 + random(60);
+                    bed.ks().put_with_ttl(key(n), value(n, step), seconds(expires - now)).unwrap();
+                    model.insert(key(n), (value(n, step), Some(expires)));
+                }
+                5..=6 => {
+                    bed.ks().put(key(n), value(n, step)).unwrap();
+                    model.insert(key(n), (value(n, step), None));
+                }
+                7 => {
+                    bed.ks().delete(key(n)).unwrap();
+                    model.remove(&key(n));
+                }
+                8 => now += random(20),
+                9 => bed.db().flush().unwrap(),
+                10 => bed.db().compact().unwrap(),
+                _ => bed.db().collect_garbage().unwrap(),
+            }
+            bed.set_time(now);
+            for fate in [Fate::DropUnsynced, Fate::Random(u64::from(step))] {
+                let fs = bed.fs.power_loss(fate);
+                let env = Env { fs: Arc::new(fs), ..bed.env() };
+                let db = Db::open_in(env, "/db", bed.options.clone()).unwrap();
+                let what = format!("{placement:?}, step {step}, {fate:?}");
+                check_reads(db.default_keyspace(), &db.snapshot(), &model, now, &what);
+                drop(db);
+            }
+        }
+    }
+}
+
+#[test]
+fn an_expired_version_hides_older_ones_for_good() {
+    for placement in ALL {
+        let bed = Bed::new(placement);
+        let (old, new) = ([b'o'; 300], [b'n'; 300]);
+        bed.ks().put("k", old).unwrap();
+        bed.db().flush().unwrap();
+        bed.db().compact().unwrap();
+        bed.ks().put_with_ttl("k", new, seconds(10)).unwrap();
+        bed.db().flush().unwrap();
+        bed.set_time(1_000_010);
+        let is_gone = |what: &str| assert_eq!(bed.ks().get("k").unwrap(), None, "{placement:?}: {what}");
+        is_gone("at its instant");
+        bed.ks().put("other", new).unwrap();
+        bed.db().flush().unwrap();
+        is_gone("after a flush");
+        bed.db().compact().unwrap();
+        is_gone("after a merge");
+        bed.db().collect_garbage().unwrap();
+        is_gone("after GC");
+        assert_eq!(bed.db().stats().keyspaces[0].expiring_entries, 0, "{placement:?}");
+    }
+}
+
+#[test]
+fn time_that_was_seen_does_not_come_back() {
+    let mut bed = Bed::new(PlacementKind::Inline);
+    bed.ks().put_with_ttl("k", "v", seconds(10)).unwrap();
+    bed.set_time(1_000_010);
+    assert_eq!(bed.ks().get("k").unwrap(), None);
+    bed.set_time(1_000_000);
+    assert_eq!(bed.ks().get("k").unwrap(), None, "the clock was set back");
+    bed.reopen();
+    assert_eq!(bed.ks().get("k").unwrap(), None, "and the database opened again");
+    bed.ks().put_with_ttl("k", "v", seconds(10)).unwrap();
+    assert_eq!(bed.ks().ttl("k").unwrap(), TimeToLive::Left(seconds(10)), "counted from the time that was seen");
+}
+
+#[test]
+fn a_transaction_conflicts_if_what_it_has_read_has_expired() {
+    type Read = fn(&Transaction, &Keyspace);
+    let reads: [(&str, Read); 4] = [
+        ("get", |tx, ks| assert!(tx.get(ks, "k").unwrap().is_some())),
+        ("contains_key", |tx, ks| assert!(tx.contains_key(ks, "k").unwrap())),
+        ("multi_get", |tx, ks| assert!(tx.multi_get(ks, ["k"]).unwrap()[0].is_some())),
+        ("range", |tx, ks| assert_eq!(tx.iter(ks).count(), 1)),
+    ];
+    for (name, read) in reads {
+        for passed in [9, 10] {
+            let bed = Bed::new(PlacementKind::Inline);
+            bed.ks().put_with_ttl("k", "v", seconds(10)).unwrap();
+            let mut tx = bed.db().transaction();
+            read(&tx, bed.ks());
+            bed.set_time(1_000_000 + passed);
+            read(&tx, bed.ks());
+            tx.put_with_ttl(bed.ks(), "other", "w", seconds(5)).unwrap();
+            let committed = tx.commit();
+            assert_eq!(committed.is_err_and(|error| error.is_conflict()), passed == 10, "{name}, {passed}");
+            let left = if passed == 10 { TimeToLive::NoKey } else { TimeToLive::Left(seconds(5)) };
+            assert_eq!(bed.ks().ttl("other").unwrap(), left);
+        }
+    }
+}
+
+#[test]
+fn a_keyspace_has_a_default_that_puts_override() {
+    let bed = Bed::new(PlacementKind::HashKv);
+    let options = KeyspaceOptions { ttl: Some(seconds(10)), ..bed.ks().options() };
+    bed.ks().set_options(options).unwrap();
+    bed.ks().put("a", [1; 300]).unwrap();
+    bed.ks().put_with_ttl("b", "v", seconds(20)).unwrap();
+    bed.ks().put_with_ttl("c", "v", Duration::MAX).unwrap();
+    bed.ks().compare_and_swap("d", None, Some(b"v")).unwrap();
+    let mut batch = Batch::new();
+    batch.put(bed.ks(), "e", "v").unwrap();
+    bed.db().commit(batch).unwrap();
+    let left = |key: &str| bed.ks().ttl(key).unwrap();
+    let ten = TimeToLive::Left(seconds(10));
+    assert_eq!(["a", "d", "e"].map(left), [ten; 3]);
+    assert_eq!(["b", "c"].map(left), [TimeToLive::Left(seconds(20)), TimeToLive::Forever]);
+    bed.set_time(1_000_010);
+    let swapped = bed.ks().compare_and_swap("a", None, Some(b"again")).unwrap();
+    assert_eq!(swapped, bifold::Swap::Done, "an expired key has no value");
+}
+
+#[test]
+fn copies_keep_instants() {
+    let bed = Bed::new(PlacementKind::WiscKey);
+    bed.ks().put_with_ttl("k", [1; 300], seconds(10)).unwrap();
+    bed.db().checkpoint("/checkpoint").unwrap();
+    bed.db().backup("/backups").unwrap();
+    bifold::Backup::open_in(bed.env(), "/backups").unwrap().restore("/restored").unwrap();
+    for copy in ["/checkpoint", "/restored"] {
+        let db = Db::open_in(bed.env(), copy, bed.options.clone()).unwrap();
+        assert_eq!(db.default_keyspace().ttl("k").unwrap(), TimeToLive::Left(seconds(10)), "{copy}");
+        drop(db);
     }
 }

@@ -11,9 +11,8 @@
 //!   deletes is in the stream and was dropped;
 //! * range tombstones go into every output table, clipped to the keys between the neighbouring tables.
 //!
-//! An entry that has expired, and that no snapshot sees alive, becomes a tombstone: what it overwrites stays hidden. So
-//! does one that the filter drops. The filter is asked about the newest version of a key in the stream, if it is newer
-//! than all snapshots.
+//! An entry that has expired, and that no snapshot sees alive, becomes a tombstone: what it overwrites stays hidden
+//! ([`expired`]).
 //!
 //! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output
 //! is left and nothing else has changed.
@@ -21,12 +20,13 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Kept, Kind, Millis, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, expiry,
+    Entry, FileId, IoSource, Kept, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, expiry,
     key::MAX_SEQNO, planted,
 };
 use bifold_format::{names, pointer};
 use bifold_io::{Dir, Together, Writer};
 
+pub use self::expired::Times;
 use super::cut::{Cut, Limits, Open};
 use crate::{
     cursor::Cursor,
@@ -42,29 +42,6 @@ const PROGRESS_BYTES: u64 = 64 << 10;
 /// stream itself does not count.
 pub type IsBottom<'a> = dyn Fn(&[u8], Option<&[u8]>) -> bool + 'a;
 
-/// Decides about an entry, which has no instant any more.
-pub type Filter<'a> = dyn Fn(&Entry<'_>) -> Result<Decision> + 'a;
-
-/// What a filter decides.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// The entry stays.
-    Keep,
-    /// It is as if deleted.
-    Drop,
-    /// It gets this value, and expires when it would have expired.
-    Replace(Vec<u8>),
-}
-
-/// What time it is to a rewrite.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times<'a> {
-    /// Entries with instants up to this have expired. It was taken before the list of snapshots. 0: none has.
-    pub now: Millis,
-    /// The time with which each of the plan's snapshots reads; of several with one number, the earliest.
-    pub of_snapshots: &'a [Millis],
-}
-
 /// How to rewrite a stream.
 #[derive(Clone, Copy)]
 pub struct RewritePlan<'a> {
@@ -75,8 +52,6 @@ pub struct RewritePlan<'a> {
     pub snapshots: &'a [SeqNo],
     /// Decides which entries have expired.
     pub times: Times<'a>,
-    /// Asked about entries that stay.
-    pub filter: Option<&'a Filter<'a>>,
     /// Decides whether a tombstone can be dropped.
     pub bottom: &'a IsBottom<'a>,
     /// End an output table at about this size, in bytes.
@@ -113,8 +88,6 @@ pub struct Output {
     pub entries_discarded: u64,
     /// Entries that had expired.
     pub entries_expired: u64,
-    /// Entries that the filter dropped.
-    pub entries_filtered: u64,
     /// Tombstones dropped because nothing is left for them to delete.
     pub tombstones_vanished: u64,
     /// Bytes of keys and payloads read.
@@ -249,11 +222,11 @@ impl<'a> RewriteState<'a> {
             self.output.entries_discarded += 1;
             return self.rewriter.discard(&entry.plain(), newer);
         }
-        let (mut value, found) = (Vec::new(), entry);
-        let entry = &self.decide(entry, stripe, &mut value)?;
-        if planted!("expired_lets_older_back") && entry.kind == Kind::Delete && found.kind.expires() {
+        let tombstone = self.tombstone_of_expired(entry, stripe)?;
+        if planted!("expired_lets_older_back") && tombstone.is_some() {
             return Ok(());
         }
+        let entry = tombstone.as_ref().unwrap_or(entry);
         if let Some(snapshot) = self.held_by(entry, stripe) {
             tables.hold(snapshot);
         }
@@ -263,52 +236,6 @@ impl<'a> RewriteState<'a> {
             return Ok(());
         }
         self.keep(entry, tables)
-    }
-
-    /// What an entry becomes that nothing overwrites: a tombstone if it has expired or the filter drops it; another
-    /// entry if the filter replaces its value, which then is in `value`.
-    fn decide<'e>(&mut self, entry: &Entry<'e>, stripe: usize, value: &'e mut Vec<u8>) -> Result<Entry<'e>> {
-        let decision = if self.has_expired(entry) && !self.is_seen_alive(entry, stripe) {
-            self.output.entries_expired += 1;
-            Decision::Drop
-        } else {
-            match self.plan.filter {
-                Some(filter) if self.is_only_for_now(stripe) && entry.kind != Kind::Delete => {
-                    let decision = filter(&entry.plain())?;
-                    self.output.entries_filtered += u64::from(decision == Decision::Drop);
-                    decision
-                }
-                _ => Decision::Keep,
-            }
-        };
-        if decision == Decision::Keep {
-            return Ok(*entry);
-        }
-        self.rewriter.discard(&entry.plain(), entry.seqno)?;
-        let Decision::Replace(new) = decision else { return Ok(Entry::delete(entry.key, entry.seqno)) };
-        value.extend(entry.expires_at().map(expiry::encode).iter().flatten());
-        value.extend_from_slice(&new);
-        let kind = if entry.kind.expires() { Kind::InlineUntil } else { Kind::Inline };
-        Ok(Entry { kind, payload: value, ..*entry })
-    }
-
-    /// Whether an entry is the newest of its key, and newer than all snapshots.
-    fn is_only_for_now(&self, stripe: usize) -> bool {
-        self.newest.is_none() && stripe == self.plan.snapshots.len()
-    }
-
-    fn has_expired(&self, entry: &Entry<'_>) -> bool {
-        entry.expires_at().is_some_and(|instant| instant <= self.plan.times.now)
-    }
-
-    /// Whether a snapshot sees an entry as it was before it expired. The oldest one that sees the entry at all has the
-    /// earliest time.
-    fn is_seen_alive(&self, entry: &Entry<'_>, stripe: usize) -> bool {
-        if planted!("expires_under_snapshots") {
-            return false;
-        }
-        let read_with = self.plan.times.of_snapshots.get(stripe);
-        read_with.zip(entry.expires_at()).is_some_and(|(&time, instant)| time < instant)
     }
 
     /// The sequence number of the version or tombstone that overwrites `entry` within its stripe.
@@ -543,6 +470,8 @@ fn reach_of(plan: &RewritePlan<'_>, entry: &Entry<'_>) -> u64 {
 fn bytes_of(entry: &Entry<'_>) -> u64 {
     (entry.key.len() + entry.payload.len()) as u64
 }
+
+mod expired;
 
 #[cfg(test)]
 mod tests;

@@ -83,7 +83,7 @@ pub trait IndexView {
     /// Those of a read.
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>>;
 
-    /// Whether entries may vanish from the index that nobody has overwritten: they expire, or a filter drops them. A
+    /// Whether entries may vanish from the index that nobody has overwritten, because they expire. A
     /// placement that knows by itself what is current must then ask for each value that it copies.
     fn may_lose_entries(&self) -> bool {
         false

@@ -114,7 +114,6 @@ fn plan<'a>(snapshots: &'a [SeqNo], bottom: &'a IsBottom<'a>) -> RewritePlan<'a>
         keys: (None, None),
         snapshots,
         times: Times::default(),
-        filter: None,
         bottom,
         table_bytes: u64::MAX,
         reach_bytes: u64::MAX,

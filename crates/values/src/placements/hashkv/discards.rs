@@ -5,7 +5,7 @@
 //! older ones were counted when that was written. A key that was put again since counts twice until the next GC of
 //! the group, which errs on the side of collecting.
 //!
-//! The same holds for an entry that has expired or that a filter drops. GC of its group asks the index
+//! The same holds for an entry that has expired. GC of its group asks the index
 //! (`IndexView::may_lose_entries`).
 
 use std::sync::{Arc, Mutex};
