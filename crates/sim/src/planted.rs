@@ -68,6 +68,7 @@ const METAMORPHIC: Test = Test::Proof("metamorphic");
 const TRANSACTIONS: Test = Test::Proof("transactions");
 const POWER: Test = Test::Proof("power");
 const OVERLOOKS: Test = Test::Unit("bifold", "transaction::validate::tests");
+const AT_ONCE: Test = Test::Unit("bifold-values", "value_files::ahead::");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
 const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
 const REGION: Test = Test::Unit("bifold-io", "region::");
@@ -234,6 +235,7 @@ pub const ALL: &[Planted] = &[
     bug("transaction_ignores_deletes", TRANSACTIONS),
     bug("transaction_overlooks_tables", TRANSACTIONS),
     bug("transaction_overlooks_flush", OVERLOOKS),
+    bug("damage_is_empty", AT_ONCE),
 ];
 
 /// The result for one planted bug.

@@ -63,9 +63,9 @@ pub(super) struct Ahead {
 
 /// An entry that was read ahead.
 pub(super) struct AheadItem {
-    item: Item,
-    /// With which its value was announced to the device.
-    announced: Option<Arc<Stretches>>,
+    pub item: Item,
+    /// With which its value was announced, if it is read by a call.
+    pub announced: Option<Arc<Stretches>>,
 }
 
 /// One of the two ends.
@@ -115,13 +115,6 @@ pub struct Pair {
     payload: Value,
     pinned: Arc<Pinned>,
     announced: Option<Arc<Stretches>>,
-}
-
-impl AheadItem {
-    /// An entry whose value was not announced.
-    pub fn of(item: Item) -> Self {
-        Self { item, announced: None }
-    }
 }
 
 impl Pair {
@@ -380,7 +373,7 @@ impl Range {
         ahead.window = window;
         while ahead.items.len() < ahead.window {
             match advance(visible) {
-                Ok(Some(item)) => ahead.items.push_back(AheadItem::of(item)),
+                Ok(Some(item)) => ahead.items.push_back(AheadItem { item, announced: None }),
                 Ok(None) => {
                     self.state = ScanState::Done;
                     break;

@@ -61,7 +61,7 @@ impl Queue {
         next.key.extend_from_slice(entry.key);
         next.seqno = entry.seqno;
         next.pointer.clear();
-        (next.stretches, next.inline) = (None, None);
+        next.inline = None;
         match entry.kind {
             Kind::Pointer => {
                 next.pointer.extend_from_slice(entry.payload);
@@ -74,13 +74,14 @@ impl Queue {
     }
 }
 
-impl From<Announced> for Item {
+impl From<Announced> for AheadItem {
     fn from(waiting: Announced) -> Self {
         let (kind, payload) = match waiting.inline {
             Some(value) => (Kind::Inline, value),
             None => (Kind::Pointer, Value::copy_of(&waiting.pointer)),
         };
-        Self { key: waiting.key.into(), seqno: waiting.seqno, kind, payload }
+        let item = Item { key: waiting.key.into(), seqno: waiting.seqno, kind, payload };
+        Self { item, announced: waiting.stretches }
     }
 }
 
@@ -114,7 +115,7 @@ impl Range {
         let ended = self.visit_from(&mut queue, &mut tally, &mut see);
         // What was read ahead in vain comes next.
         if !planted!("forget_waiting") {
-            queue.waiting.into_iter().rev().for_each(|next| self.front.items.push_front(AheadItem::of(next.into())));
+            queue.waiting.into_iter().rev().for_each(|next| self.front.items.push_front(next.into()));
         }
         self.pinned.reader.counters.scanned(tally.entries, tally.bytes);
         ended
@@ -143,6 +144,7 @@ impl Range {
     /// Visits the next entry if it is inline and none waits. Otherwise reads ahead.
     fn walk_on(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> ControlFlow<()> {
         queue.window = window::in_memory(queue.window).min(self.left.unwrap_or(usize::MAX));
+        let present = queue.waiting.len();
         while queue.waiting.len() < queue.window {
             let ScanState::Walking(visible) = &mut self.state else { break };
             match visible.advance_front() {
@@ -165,8 +167,9 @@ impl Range {
             self.pinned.note_value_asked();
             let stretches = self.pinned.values.prefetch(&queue.pointers).map(Arc::new);
             self.pinned.tree.scans.note_cold(stretches.as_ref().is_some_and(|all| all.are_cold()));
-            let announced = queue.waiting.iter_mut().rev().take(queue.pointers.len());
-            announced.for_each(|next| next.stretches.clone_from(&stretches));
+            if stretches.is_some() {
+                queue.waiting.range_mut(present..).for_each(|next| next.stretches.clone_from(&stretches));
+            }
             queue.pointers.clear();
         }
         ControlFlow::Continue(())
@@ -174,7 +177,7 @@ impl Range {
 
     /// Visits the entry that has waited longest.
     fn visit_first(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> Result<ControlFlow<()>> {
-        let Some(next) = queue.waiting.pop_front() else { return Ok(ControlFlow::Continue(())) };
+        let Some(mut next) = queue.waiting.pop_front() else { return Ok(ControlFlow::Continue(())) };
         self.note_visited();
         let (key, pinned) = (&next.key[..], &self.pinned);
         let (kind, payload) = next.inline.as_ref().map_or((Kind::Pointer, &next.pointer[..]), |v| (Kind::Inline, v));
@@ -184,14 +187,17 @@ impl Range {
             Kind::Pointer => {
                 let from = (&*pinned.tree, &pinned.values);
                 let see = &mut |value: &[u8]| flow = see(key, value);
-                let at_once = next.stretches.as_ref().zip(pointer::decode(&next.pointer).ok());
-                let seen = at_once.and_then(|(all, at)| pinned.values.look_at_announced(key, at, all, &mut *see));
-                if seen.is_none() {
+                let is_seen = next.stretches.as_ref().is_some_and(|stretches| {
+                    let at = pointer::decode(&next.pointer).ok();
+                    at.and_then(|at| pinned.values.look_at_announced(key, at, stretches, &mut *see)).is_some()
+                });
+                if !is_seen {
                     pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
                 }
             }
             Kind::Inline | Kind::Delete => flow = see(key, payload),
         }
+        next.stretches = None;
         queue.spare.push(next);
         Ok(flow)
     }

@@ -10,7 +10,7 @@
 
 use std::sync::{Arc, OnceLock, atomic::Ordering::Relaxed};
 
-use bifold_contract::{FileId, IoSource, Pointer};
+use bifold_contract::{FileId, IoSource, Pointer, planted};
 use bifold_format::value;
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
@@ -28,14 +28,17 @@ const LOOKS_MAX: usize = 8;
 /// for four pages as for one, and longer for a second request.
 const GAP_BYTES: u64 = 16 << 10;
 
-/// The longest stretch that is read by one call, in bytes: an iterator keeps it until its values were asked for.
-const STRETCH_BYTES_MAX: u64 = 256 << 10;
+/// Stretches that were announced together are read at once if they have no more bytes than this: entries that were read
+/// ahead keep them all. Of longer values, each is worth a call.
+const AT_ONCE_BYTES_MAX: u64 = 512 << 10;
 
 /// Where values are that were announced together and are read by calls.
 #[derive(Debug)]
 pub struct Stretches {
     /// By file and offset.
     all: Vec<Stretch>,
+    /// Whether all of them together are few bytes.
+    are_short: bool,
     /// Whether the device was asked for them. Otherwise they are in memory, and all reads are calls for others' sake.
     are_cold: bool,
 }
@@ -74,9 +77,13 @@ impl Stretch {
         self.end - self.start
     }
 
+    fn has(&self, at: Pointer) -> bool {
+        self.file.id == at.file && at.offset.saturating_add(at.len.into()) <= self.end
+    }
+
     /// Whether one call for all of it is better than one for each of its values: it copies at most twice as much.
     fn is_read_at_once(&self) -> bool {
-        self.values > 1 && self.len() <= STRETCH_BYTES_MAX.min(2 * self.value_bytes)
+        self.values > 1 && self.len() <= 2 * self.value_bytes
     }
 
     /// All of it. Whoever gets `None` reads what it needs itself, and reports why that fails.
@@ -102,7 +109,8 @@ impl Stretches {
             }
             is_near
         });
-        Self { all: stretches, are_cold }
+        let bytes = stretches.iter().fold(0_u64, |sum, stretch| sum.saturating_add(stretch.len()));
+        Self { all: stretches, are_short: bytes <= AT_ONCE_BYTES_MAX, are_cold }
     }
 
     /// Whether they come from the device.
@@ -115,12 +123,16 @@ impl Stretches {
     /// is asked for reads all of them. `None` if it was not, or if it cannot be read that way.
     pub fn look_at<T>(&self, key: &[u8], at: Pointer, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
         let behind = self.all.partition_point(|stretch| (stretch.file.id, stretch.start) <= (at.file, at.offset));
-        let stretch = self.all[..behind].last().filter(|stretch| stretch.file.id == at.file)?;
-        if !stretch.is_read_at_once() {
+        let stretch = self.all[..behind].last().filter(|stretch| stretch.has(at))?;
+        if !self.are_short || !stretch.is_read_at_once() {
             return None;
         }
         let start = usize::try_from(at.offset - stretch.start).ok()?;
-        let record = stretch.content()?.get(start..start.checked_add(at.len as usize)?)?;
+        let record = stretch.content()?.get(start..start + at.len as usize)?;
+        if planted!("damage_is_empty") && value::look_at_value(record, (at.file, at.offset), key, |_| ()).is_err() {
+            return Some(look(&[]));
+        }
+        // Whoever reads the value alone reports damage: that of one value must not hide its neighbours.
         value::look_at_value(record, (at.file, at.offset), key, look).ok()
     }
 }
@@ -244,16 +256,33 @@ mod tests {
         let announced = Stretches::new(&[places[3], places[1], places[0]], true, |id| all.get(&id));
         let read_bytes = || files.context.dir.totals().read_bytes[IoSource::Scan as usize];
         let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len);
+        assert_eq!(len("far", places[2]), None, "not announced");
         assert_eq!(read_bytes(), 0, "nothing before it is asked for");
         assert_eq!(len("b", places[1]), Some(700));
         let both = u64::from(places[0].len + places[1].len);
         assert_eq!((len("a", places[0]), read_bytes()), (Some(500), both), "by the same call");
         assert_eq!(len("c", places[3]), None, "it has no neighbours");
-        assert_eq!(len("far", places[2]), None, "not announced");
         assert_eq!(len("a", places[1]), None, "the value of another key");
         assert_eq!(len("a", Pointer { len: 5, ..places[0] }), None, "a damaged pointer");
         assert_eq!(len("a", Pointer { offset: u64::MAX, ..places[0] }), None);
         assert_eq!(read_bytes(), both);
+    }
+
+    #[test]
+    fn damage_is_left_to_whoever_reads_the_value_alone() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let file = files.begin(0).unwrap();
+        let places = append(&files, &file, &[("a", 500), ("b", 700), ("c", 900)]);
+        let mut damaged = vec![0; places[1].len as usize];
+        file.reader.call_at(&mut damaged, places[1].offset, IoSource::Scan).unwrap();
+        damaged[100] ^= 1;
+        let b = files.append(&file, &damaged).unwrap();
+        let d = append(&files, &file, &[("d", 300)])[0];
+        let all = files.all.load();
+        let announced = Stretches::new(&[places[2], b, d], true, |id| all.get(&id));
+        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len);
+        assert_eq!((len("c", places[2]), len("b", b), len("d", d)), (Some(900), None, Some(300)));
+        assert!(files.read(b"b", b, IoSource::Scan).unwrap_err().to_string().contains(&b.offset.to_string()));
     }
 
     #[test]
@@ -262,7 +291,7 @@ mod tests {
         let file = files.begin(0).unwrap();
         let gap = usize::try_from(GAP_BYTES / 2).unwrap();
         let far = append(&files, &file, &[("a", 100), ("gap", gap), ("b", 100)]);
-        let large = append(&files, &file, &[("c", 200_000), ("d", 200_000)]);
+        let large = append(&files, &file, &[("c", 300_000), ("d", 300_000)]);
         let all = files.all.load();
         for (places, keys) in [([far[0], far[2]], ["a", "b"]), ([large[0], large[1]], ["c", "d"])] {
             let announced = Stretches::new(&places, true, |id| all.get(&id));

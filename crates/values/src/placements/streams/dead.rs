@@ -132,8 +132,6 @@ impl Counted<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-
     use bifold_io::memory::MemoryFs;
 
     use super::*;
@@ -166,15 +164,13 @@ mod tests {
         let dead = Dead::of(&files);
         let file = files.begin(0).unwrap();
         dead.overwrote(file.id, 40, u64::MAX);
-        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| {
+            let appending = scope.spawn(|| {
                 for _ in 0..20_000 {
                     files.append(&file, &[0; 100]).unwrap();
                 }
-                is_over.store(true, Relaxed);
             });
-            while !is_over.load(Relaxed) {
+            while !appending.is_finished() {
                 assert_eq!(dead.look().live_bytes(&file), file.start());
             }
         });
