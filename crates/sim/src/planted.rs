@@ -236,6 +236,7 @@ pub const ALL: &[Planted] = &[
     bug("transaction_overlooks_tables", TRANSACTIONS),
     bug("transaction_overlooks_flush", OVERLOOKS),
     bug("damage_is_empty", AT_ONCE),
+    bug("ignore_errors_of_stretches", AT_ONCE),
 ];
 
 /// The result for one planted bug.

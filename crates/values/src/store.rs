@@ -124,21 +124,25 @@ impl<P: Placement + ?Sized> ValueStore<P> {
 
     /// Calls `look` with the value of `key` at `pointer`, if it was announced together with its neighbours in the file.
     /// `None`: [`ValueStore::read`] knows more.
+    ///
+    /// # Errors
+    /// As [`Stretches::look_at`].
     pub fn look_at_announced<T>(
         &self,
         key: &[u8],
         pointer: Pointer,
         announced: &Stretches,
         mut look: impl FnMut(&[u8]) -> T,
-    ) -> Option<T> {
+    ) -> Result<Option<T>> {
         let mut at = self.reads_by_address.then_some(pointer);
         while let Some(place) = at {
-            if let Some(looked) = announced.look_at(key, place, &mut look) {
-                return Some(looked);
+            let looked = announced.look_at(key, place, &mut look)?;
+            if looked.is_some() {
+                return Ok(looked);
             }
             at = self.placement.follow(place);
         }
-        None
+        Ok(None)
     }
 
     /// Bytes of memory that it holds between calls: filters, and what open files take. Without the system's page

@@ -127,12 +127,15 @@ impl Pair {
     /// The value. Cheap for an inline value; each call reads a separated value again.
     ///
     /// # Errors
-    /// I/O errors and corruption, for separated values.
+    /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
+    /// by the same call: the next call reads this one alone.
     pub fn value(&self) -> Result<Value> {
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
-                if let Some(value) = self.announced_value() {
+                if let Some(announced) = &self.announced
+                    && let Some(value) = self.pinned.look_at(announced, (&self.key, &self.payload), Value::copy_of)?
+                {
                     return Ok(value);
                 }
                 let from = (&*self.pinned.tree, &self.pinned.values);
@@ -140,12 +143,6 @@ impl Pair {
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
-    }
-
-    /// The value, if it was announced together with neighbours and is whole.
-    fn announced_value(&self) -> Option<Value> {
-        let pointer = pointer::decode(&self.payload).ok()?;
-        self.pinned.values.look_at_announced(&self.key, pointer, self.announced.as_ref()?, Value::copy_of)
     }
 
     /// Key and value.
@@ -164,6 +161,19 @@ impl Pinned {
         if !self.values_asked.load(Relaxed) {
             self.values_asked.store(true, Relaxed);
         }
+    }
+
+    /// Calls `look` with the value of `key` at an encoded pointer, if it was announced together with neighbours and is
+    /// whole.
+    pub fn look_at<T>(
+        &self,
+        announced: &Stretches,
+        (key, encoded): (&[u8], &[u8]),
+        look: impl FnMut(&[u8]) -> T,
+    ) -> Result<Option<T>> {
+        // A damaged pointer is reported when its value is read alone.
+        let Ok(pointer) = pointer::decode(encoded) else { return Ok(None) };
+        self.values.look_at_announced(key, pointer, announced, look)
     }
 
     /// Prefetches the values of these items.

@@ -187,11 +187,11 @@ impl Range {
             Kind::Pointer => {
                 let from = (&*pinned.tree, &pinned.values);
                 let see = &mut |value: &[u8]| flow = see(key, value);
-                let is_seen = next.stretches.as_ref().is_some_and(|stretches| {
-                    let at = pointer::decode(&next.pointer).ok();
-                    at.and_then(|at| pinned.values.look_at_announced(key, at, stretches, &mut *see)).is_some()
-                });
-                if !is_seen {
+                let seen = match &next.stretches {
+                    Some(announced) => pinned.look_at(announced, (key, &next.pointer), &mut *see)?,
+                    None => None,
+                };
+                if seen.is_none() {
                     pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
                 }
             }

@@ -8,9 +8,12 @@
 //! Where values are sorted by key, even partly, the next entries of a scan have few stretches. Where they are in the
 //! order of arrival, each is a stretch of its own.
 
-use std::sync::{Arc, OnceLock, atomic::Ordering::Relaxed};
+use std::{
+    io::ErrorKind,
+    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+};
 
-use bifold_contract::{FileId, IoSource, Pointer, planted};
+use bifold_contract::{Error, FileId, IoSource, Pointer, Result, planted};
 use bifold_format::value;
 
 use super::{ValueFile, ValueFiles, file::ReadBy};
@@ -86,14 +89,22 @@ impl Stretch {
         self.values > 1 && self.len() <= 2 * self.value_bytes
     }
 
-    /// All of it. Whoever gets `None` reads what it needs itself, and reports why that fails.
-    fn content(&self) -> Option<&[u8]> {
-        let read = || {
-            let mut bytes = vec![0; usize::try_from(self.len()).ok()?].into_boxed_slice();
-            self.file.reader.call_at(&mut bytes, self.start, IoSource::Scan).ok()?;
-            Some(bytes)
-        };
-        self.content.get_or_init(read).as_deref()
+    /// All of it, read once. `None` where the file ends before it, and after an error: then each value is read alone.
+    ///
+    /// # Errors
+    /// The first caller gets the I/O error: no failing call goes unreported.
+    fn content(&self) -> Result<Option<&[u8]>> {
+        if let Some(content) = self.content.get() {
+            return Ok(content.as_deref());
+        }
+        let mut bytes = vec![0; self.len() as usize].into_boxed_slice();
+        let read = self.file.reader.call_at(&mut bytes, self.start, IoSource::Scan);
+        let content = self.content.get_or_init(|| read.is_ok().then_some(bytes)).as_deref();
+        match read {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) if !planted!("ignore_errors_of_stretches") => Err(error),
+            _ => Ok(content),
+        }
     }
 }
 
@@ -121,19 +132,23 @@ impl Stretches {
 
     /// Calls `look` with the value of `key` at `at`, if it was announced together with neighbours: the first one that
     /// is asked for reads all of them. `None` if it was not, or if it cannot be read that way.
-    pub fn look_at<T>(&self, key: &[u8], at: Pointer, look: impl FnOnce(&[u8]) -> T) -> Option<T> {
+    ///
+    /// # Errors
+    /// The I/O error of that read. The value may be whole: whoever asks again reads it alone.
+    pub fn look_at<T>(&self, key: &[u8], at: Pointer, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
         let behind = self.all.partition_point(|stretch| (stretch.file.id, stretch.start) <= (at.file, at.offset));
-        let stretch = self.all[..behind].last().filter(|stretch| stretch.has(at))?;
-        if !self.are_short || !stretch.is_read_at_once() {
-            return None;
-        }
-        let start = usize::try_from(at.offset - stretch.start).ok()?;
-        let record = stretch.content()?.get(start..start + at.len as usize)?;
+        let stretch = self.all[..behind].last().filter(|stretch| stretch.has(at));
+        let Some(stretch) = stretch.filter(|stretch| self.are_short && stretch.is_read_at_once()) else {
+            return Ok(None);
+        };
+        let start = (at.offset - stretch.start) as usize;
+        let Some(content) = stretch.content()? else { return Ok(None) };
+        let record = &content[start..start + at.len as usize];
         if planted!("damage_is_empty") && value::look_at_value(record, (at.file, at.offset), key, |_| ()).is_err() {
-            return Some(look(&[]));
+            return Ok(Some(look(&[])));
         }
         // Whoever reads the value alone reports damage: that of one value must not hide its neighbours.
-        value::look_at_value(record, (at.file, at.offset), key, look).ok()
+        Ok(value::look_at_value(record, (at.file, at.offset), key, look).ok())
     }
 }
 
@@ -191,10 +206,13 @@ impl ValueFiles {
 #[cfg(test)]
 mod tests {
     use bifold_format::compression::{Compression, Compressor};
-    use bifold_io::memory::MemoryFs;
+    use bifold_io::{
+        faulty::{Fault, FaultKind, FaultyFs, Persistence},
+        memory::MemoryFs,
+    };
 
     use super::*;
-    use crate::parts::value_files::scratch::value_files;
+    use crate::parts::value_files::scratch::{value_files, value_files_on};
 
     #[test]
     fn one_place_in_so_many_is_picked_whether_values_stand_one_behind_the_other_or_anywhere() {
@@ -255,7 +273,7 @@ mod tests {
         let all = files.all.load();
         let announced = Stretches::new(&[places[3], places[1], places[0]], true, |id| all.get(&id));
         let read_bytes = || files.context.dir.totals().read_bytes[IoSource::Scan as usize];
-        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len);
+        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len).unwrap();
         assert_eq!(len("far", places[2]), None, "not announced");
         assert_eq!(read_bytes(), 0, "nothing before it is asked for");
         assert_eq!(len("b", places[1]), Some(700));
@@ -280,9 +298,39 @@ mod tests {
         let d = append(&files, &file, &[("d", 300)])[0];
         let all = files.all.load();
         let announced = Stretches::new(&[places[2], b, d], true, |id| all.get(&id));
-        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len);
+        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len).unwrap();
         assert_eq!((len("c", places[2]), len("b", b), len("d", d)), (Some(900), None, Some(300)));
         assert!(files.read(b"b", b, IoSource::Scan).unwrap_err().to_string().contains(&b.offset.to_string()));
+    }
+
+    #[test]
+    fn an_error_of_a_stretch_is_reported_once_and_then_values_are_read_alone() {
+        let faulty = FaultyFs::over_memory(MemoryFs::new());
+        let files = value_files_on(Arc::new(faulty.clone()), 100);
+        let file = files.begin(0).unwrap();
+        let places = append(&files, &file, &[("a", 500), ("b", 700)]);
+        let all = files.all.load();
+        let announced = Stretches::new(&places, true, |id| all.get(&id));
+        faulty.plan(Fault { at: faulty.calls() + 1, kind: FaultKind::EIO, persistence: Persistence::Once });
+        let error = announced.look_at(b"a", places[0], <[u8]>::len).unwrap_err();
+        assert!(matches!(error, Error::Io { .. }), "{error}");
+        for (key, at) in [(b"a", places[0]), (b"b", places[1])] {
+            assert_eq!(announced.look_at(key, at, <[u8]>::len).unwrap(), None);
+            assert!(files.read(key, at, IoSource::Scan).unwrap().is_some());
+        }
+    }
+
+    #[test]
+    fn a_cut_file_keeps_the_values_before_the_cut() {
+        let fs = MemoryFs::new();
+        let files = value_files(&fs, 100);
+        let file = files.begin(0).unwrap();
+        let places = append(&files, &file, &[("a", 500), ("b", 700)]);
+        let beyond = Pointer { offset: places[1].offset + u64::from(places[1].len), ..places[0] };
+        let all = files.all.load();
+        let announced = Stretches::new(&[places[0], places[1], beyond], true, |id| all.get(&id));
+        assert_eq!(announced.look_at(b"a", places[0], <[u8]>::len).unwrap(), None, "the file ends before the stretch");
+        assert!(files.read(b"a", places[0], IoSource::Scan).unwrap().is_some());
     }
 
     #[test]
@@ -297,7 +345,7 @@ mod tests {
             let announced = Stretches::new(&places, true, |id| all.get(&id));
             assert_eq!(announced.all.len(), 1, "{keys:?}");
             let found = keys.iter().zip(places).map(|(key, at)| announced.look_at(key.as_bytes(), at, <[u8]>::len));
-            assert!(found.into_iter().all(|len| len.is_none()), "{keys:?}");
+            assert!(found.into_iter().all(|len| len.unwrap().is_none()), "{keys:?}");
         }
     }
 }

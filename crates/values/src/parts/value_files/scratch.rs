@@ -9,14 +9,19 @@ use std::{
 };
 
 use bifold_contract::ValueEdit;
-use bifold_io::{Dir, memory::MemoryFs};
+use bifold_io::{Dir, FileSystem, memory::MemoryFs};
 
 use super::{StoreContext, ValueFiles};
 use crate::parts::budget::Memory;
 
 /// No files yet, of keyspace 1, in a new directory of `fs` with at most so many open files.
 pub fn value_files(fs: &MemoryFs, open_files_max: usize) -> ValueFiles {
-    let dir = Dir::new(Arc::new(fs.clone()), Path::new("/db")).with_open_files_max(open_files_max);
+    value_files_on(Arc::new(fs.clone()), open_files_max)
+}
+
+/// The same on any file system.
+pub fn value_files_on(fs: Arc<dyn FileSystem>, open_files_max: usize) -> ValueFiles {
+    let dir = Dir::new(fs, Path::new("/db")).with_open_files_max(open_files_max);
     dir.create_dir().unwrap();
     let next = AtomicU64::new(1);
     let context = StoreContext {
