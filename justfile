@@ -6,7 +6,7 @@ default:
     @just --list
 
 # everything CI checks, in CI's order
-check: fmt-check lint lint-peers docs deny house test test-peers examples
+check: fmt-check lint lint-peers docs deny house test test-features test-peers examples
 
 # the README's test command
 test:
@@ -39,6 +39,25 @@ deny:
 # limits of the code: lines, columns, the seam, names of placements
 house:
     cargo run -q -p xtask -- house
+
+# tests of the features that are off by default
+test-features:
+    cargo test -p bifold --features metrics,tracing --lib metrics
+    cargo clippy -p bifold --all-targets --features metrics,tracing -- -D warnings
+
+# packages of the crates that are published, built from what is in them; what is not on crates.io yet comes from here
+package:
+    cargo package -p bifold-contract -p bifold-io -p bifold-format -p bifold-index -p bifold-values -p bifold
+
+# breaking changes of the public interface since the last tag (cargo install cargo-semver-checks)
+semver:
+    tag=$(git describe --tags --abbrev=0 2>/dev/null) || { \
+        echo "no tag yet: nothing was released that a change could break"; exit 0; }; \
+    cargo semver-checks -p bifold --all-features --baseline-rev "$tag"
+
+# the oldest Rust that the manifests promise: installs that toolchain if it is missing
+msrv:
+    cargo +$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml) check -p bifold --all-features
 
 # the short programs in crates/bifold/examples, which check their own output
 examples:

@@ -15,5 +15,6 @@ pub(crate) mod schedule;
 pub(crate) mod shared_flush;
 pub(crate) mod space;
 pub(crate) mod split;
+pub(crate) mod telling;
 pub(crate) mod waits;
 pub(crate) mod work;

@@ -2,6 +2,7 @@
 
 pub(crate) mod memory;
 pub(crate) mod moves;
+pub(crate) mod notices;
 pub(crate) mod op;
 pub(crate) mod overwrites;
 pub(crate) mod pace;

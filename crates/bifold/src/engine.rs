@@ -30,10 +30,12 @@ use crate::{
         stats::counters::Counters,
     },
     background::{
-        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, waits::Waits, work::Work,
+        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, telling::Events, waits::Waits,
+        work::Work,
     },
     commit::{
         memory::MemoryPlan,
+        notices::Notices,
         op::Op,
         pace::Pace,
         room::Room,
@@ -63,6 +65,8 @@ pub(crate) struct Engine {
     pub wal: Arc<FairLock<Wal>>,
     /// Syncs of the log and of values, shared by all threads that wait for one.
     pub syncs: Arc<Syncs>,
+    /// Handles of commits that will be durable.
+    pub notices: Arc<Notices>,
     /// The last sequence number that reads may see.
     pub visible: Arc<AtomicU64>,
     /// Open snapshots.
@@ -101,6 +105,8 @@ pub(crate) struct Engine {
     pub rewrites: Arc<Rewrites>,
     /// Runs GC jobs.
     pub gc: Arc<Gc>,
+    /// What the listener is told.
+    pub events: Arc<Events>,
     /// Background work: what is due, and who does it.
     pub scheduler: Arc<Scheduler>,
     /// Its drop lets other processes open the database.
@@ -112,7 +118,7 @@ impl Engine {
     pub fn new(mut found: Recovered) -> Arc<Self> {
         let damaged = std::mem::take(&mut found.damaged);
         let shared = Shared::new(found);
-        let parts = Parts::new(&shared);
+        let (parts, workers) = (Parts::new(&shared), shared.options.workers);
         Arc::new(Self {
             env: shared.env,
             dir: shared.dir,
@@ -133,6 +139,8 @@ impl Engine {
             counters: shared.counters,
             damaged,
             trees: shared.trees,
+            events: shared.events,
+            notices: Arc::new(Notices::new(&parts.syncs, workers)),
             syncs: parts.syncs,
             waits: parts.waits,
             committer: parts.committer,
@@ -203,9 +211,16 @@ impl Engine {
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),
             Err(poisoned) => Err(poisoned),
         };
+        self.notices.close(&synced);
         if self.health.close() {
             self.tables.remover().finish();
+            self.events.finish();
             self.work.stop();
+            if let Some(pins) = self.dir.pins() {
+                let _what_is_held_the_next_opening_deletes = pins.release();
+            }
+            // What other threads have noted at their end.
+            self.events.tell();
             synced
         } else {
             Ok(())

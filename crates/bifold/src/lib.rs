@@ -22,6 +22,24 @@
 //! # Ok::<(), bifold::Error>(())
 //! ```
 //!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `metrics` | `metrics::MetricsRecorder` and `metrics::MetricsListener`, for the crate of that name |
+//! | `tracing` | `metrics::TracingListener`, which writes events of the crate `tracing` |
+//!
+//! # What may change
+//!
+//! Statistics, reports, events and errors may get fields, variants and methods in any release; they are marked
+//! `non_exhaustive`. Options ([`Options`], [`KeyspaceOptions`], [`TransactionOptions`], [`salvage::SalvageOptions`] and
+//! those of [`options`]) are plain data and may get fields as well: write them with `..Options::default()`.
+//! Enumerations without the mark, such as [`Durability`] and [`Workers`], change in major releases only. The crates
+//! `bifold-contract`, `bifold-io`, `bifold-format`, `bifold-index` and `bifold-values` have no promise of their own;
+//! what this crate exports of them has.
+//!
 //! # How the code flows
 //!
 //! | path | module |
@@ -35,12 +53,18 @@
 //! | waiting and notification | `waiting` |
 //! | reading value files when everything else is lost | [`salvage`] |
 //! | placements of your own | [`placement`] |
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
 
 /// Makes `cargo test` compile the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+/// And that of the page about readers beside a writer.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/followers.md")]
+struct FollowersPage;
 
 mod api;
 mod background;
@@ -55,17 +79,26 @@ pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
     checkpoint::CheckpointProgress,
-    db::{DEFAULT_KEYSPACE, Db, Snapshot},
+    db::{DEFAULT_KEYSPACE, Db},
+    events,
+    follow::Refreshed,
     keyspace::{Keyspace, Swap},
+    metrics,
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
         PlacementKind, Reads, Workers,
     },
     placement, salvage,
+    snapshot::Snapshot,
     stats::{self, Stats},
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
 };
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
-pub use read::scan::{Pair, Range};
+pub use commit::notices::CommitNotice;
+pub use read::{
+    estimate::RangeSize,
+    keys::Keys,
+    scan::{Pair, Range},
+};
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};

@@ -1,7 +1,10 @@
 //! Point reads and iterators.
 
 mod above;
+pub(crate) mod estimate;
 pub(crate) mod get;
+pub(crate) mod keys;
 pub(crate) mod scan;
+mod seek;
 mod visit;
 pub(crate) mod window;

@@ -2,6 +2,7 @@
 
 pub(crate) mod changing;
 pub(crate) mod configure;
+pub(crate) mod follow;
 pub(crate) mod health;
 pub(crate) mod install;
 pub(crate) mod manifest;

@@ -89,12 +89,27 @@ pub fn prepared(path: &Path, global: &Global, placement: Option<&str>) -> Result
     Ok(Options { keyspace, ..options })
 }
 
-/// A database that must exist.
+/// A database that must exist. Where `access` is read-only and another process writes, it is followed as it is now.
 pub fn existing(path: &Path, global: &Global, access: Access) -> Result<Db> {
+    let or = if access == Access::ReadOnly { Access::Follow } else { access };
+    existing_or(path, global, (access, or))
+}
+
+/// A database that must exist, to copy it. Value files of one that nobody writes are linked into a checkpoint; where
+/// another process writes, they are copied.
+pub fn to_copy(path: &Path, global: &Global) -> Result<Db> {
+    existing_or(path, global, (Access::ReadWrite, Access::Follow))
+}
+
+/// A database that must exist, opened with the second access where another process writes.
+fn existing_or(path: &Path, global: &Global, (access, or): (Access, Access)) -> Result<Db> {
     let options = options(global)?;
     let names_some = options.keyspace != KeyspaceOptions::default();
     let options = Options { access, if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options };
-    let db = Db::open_with(path, options)?;
+    let db = match Db::open_with(path, options.clone()) {
+        Err(Error::Locked { .. }) if or != access => Db::open_with(path, Options { access: or, ..options })?,
+        other => other?,
+    };
     match db.existing_keyspace(&global.keyspace)? {
         Some(keyspace) => change(&keyspace, global, None)?,
         None if names_some => return Err(no_keyspace(&db, path, global)),

@@ -242,8 +242,8 @@ impl fmt::Display for Error {
             Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
             Self::Locked { path } => write!(
                 f,
-                "{} is locked: another process has this database open, or uses this backup; close it first or wait, or \
-                 open the database read-only",
+                "{} is locked: another process has this database open, or uses this backup; to write, close it there, \
+                 or wait; to read meanwhile, use `Access::Follow` (commands such as `get`, `scan`, `stats` do)",
                 path.display()
             ),
             Self::NotFound { path } => {

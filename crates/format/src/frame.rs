@@ -359,6 +359,12 @@ impl<'a> Frames<'a> {
         self.file
     }
 
+    /// Where the last record ends that was read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position as u64
+    }
+
     /// How the file ends, as far as it has been read.
     #[must_use]
     pub fn tail(&self) -> Tail {

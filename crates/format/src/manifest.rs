@@ -19,7 +19,7 @@ use bifold_contract::{
 pub use crate::frame::Tail;
 use crate::{
     bytes::{Input, put_slice, put_varint},
-    frame::{self, Before, FILE_HEADER_BYTES, Frames, HEADER_BYTES},
+    frame::{self, Before, FILE_HEADER_BYTES, Frame, Frames, HEADER_BYTES},
     names::NUMBER_MAX,
 };
 
@@ -104,6 +104,12 @@ impl<'a> ManifestReader<'a> {
         self.frames.file()
     }
 
+    /// Where the last record ends that was read.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.frames.position()
+    }
+
     /// How the manifest ends, as far as it has been read.
     #[must_use]
     pub fn tail(&self) -> Tail {
@@ -123,10 +129,18 @@ impl Iterator for ManifestReader<'_> {
                 || Corruption::new(FILE_HEADER_BYTES as u64, "manifest record", "a whole first record", "none");
             return (!begun).then(|| Err(missing()));
         };
-        Some(frame.and_then(|f| {
-            let edit = decode(f.payload).map_err(|damage| damage.at(f.offset + HEADER_BYTES as u64))?;
-            Ok(ManifestRecord { offset: f.offset, edit })
-        }))
+        Some(frame.and_then(|frame| ManifestRecord::of(&frame)))
+    }
+}
+
+impl ManifestRecord {
+    /// The edit of a record.
+    ///
+    /// # Errors
+    /// If it has a field that this release does not know, or cannot read.
+    pub fn of(frame: &Frame<'_>) -> Result<Self, Corruption> {
+        let edit = decode(frame.payload).map_err(|damage| damage.at(frame.offset + HEADER_BYTES as u64))?;
+        Ok(Self { offset: frame.offset, edit })
     }
 }
 

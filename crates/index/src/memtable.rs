@@ -70,6 +70,12 @@ impl Memtable {
         key.at(snapshot).map(|version| version.entry(key))
     }
 
+    /// About which part of its keys is below `key`, from 0 to 1. One descent: nodes are taken for equally full.
+    #[must_use]
+    pub fn share_below(&self, key: &[u8]) -> f64 {
+        self.tree.share_below(key)
+    }
+
     /// A new cursor over all entries, not yet placed.
     #[must_use]
     pub fn cursor(self: &Arc<Self>) -> MemtableCursor {

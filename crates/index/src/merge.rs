@@ -106,6 +106,21 @@ impl MergeCursor {
         Ok(())
     }
 
+    /// Whether it goes forward, and sources without an entry have ended in that direction.
+    pub(crate) fn goes_forward(&self) -> bool {
+        self.direction == Direction::Forward
+    }
+
+    /// Moves every source by `step`, none of them back.
+    pub(crate) fn move_forward(&mut self, step: impl FnMut(&mut Source) -> Result<()>) -> Result<()> {
+        self.place(Direction::Forward, step)
+    }
+
+    /// Moves every source by `step`, none of them forward.
+    pub(crate) fn move_backward(&mut self, step: impl FnMut(&mut Source) -> Result<()>) -> Result<()> {
+        self.place(Direction::Backward, step)
+    }
+
     /// Moves every source but the first across the current entry.
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let here = self.heads[0].source;

@@ -10,6 +10,7 @@
 //! Invariants, checked by [`Version::apply`]: the runs of a level descend by id; the tables of a run ascend and do
 //! not overlap; no table is in two places; no run is empty.
 
+mod estimate;
 mod level0;
 pub mod run;
 mod streams;
@@ -23,6 +24,7 @@ use bifold_contract::{
     Error, FileId, Level, LevelEdit, Levels, Locator, Result, Run, RunId, SeqNo, TableMeta, edit::TableRemoved,
     policy::NewestFirst,
 };
+pub use estimate::RangeEstimate;
 use level0::Level0Index;
 pub use run::{RunCursor, TableRun};
 

@@ -8,8 +8,14 @@
 //! latest candidate is remembered until the key ends. For a key with many versions, a seek replaces further steps
 //! after `STEPS_MAX`. Nothing here recurses.
 //!
-//! Invariants: the front cursor is on the key it yielded last, the back cursor before its own; when one end finds
-//! nothing more, both are done; after an error every call returns that error.
+//! Each end has a *fence*, beyond which the other end yields nothing: the key that it yielded last, exclusive, or the
+//! key that it was sought at (`seek.rs`) or that stopped it, inclusive.
+//!
+//! Invariants: the front cursor is on the first entry that it may still yield, or on the key it yielded last; the back
+//! cursor is before its own. When one end finds nothing more, both are done until an end is sought; after an error
+//! every call returns that error.
+
+mod seek;
 
 use std::ops::Bound;
 
@@ -33,7 +39,15 @@ pub struct Visible {
     upper: Bound<Box<[u8]>>,
     front: Option<Front>,
     back: Option<Back>,
+    payloads: Payloads,
     outcome: Outcome,
+}
+
+/// Whether entries come with their payloads.
+enum Payloads {
+    Given,
+    /// All have this empty one.
+    LeftOut(Value),
 }
 
 /// A visible entry. The payload is a value or, by `kind`, an encoded pointer to one.
@@ -55,22 +69,35 @@ enum Outcome {
     Failed(Error),
 }
 
+/// Where an end is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum At {
+    /// On the entry it has yielded last. The other end may yield what lies beyond that key.
+    Entry,
+    /// The same, but not on the entry any more.
+    Passed,
+    /// Before the entries that it yields next. The other end may yield that key, too.
+    Key,
+    /// Past all entries. The other end yields nothing.
+    End,
+}
+
 struct Front {
     cursor: MergeCursor,
     hint: Hint,
-    /// The key yielded last; during a move, the key examined last.
+    /// The key of the fence; during a move, the key examined last.
     key: Vec<u8>,
-    /// Whether the cursor is on an entry that was yielded.
-    is_placed: bool,
+    /// If it is on an entry, so is the cursor.
+    at: At,
 }
 
 struct Back {
     cursor: MergeCursor,
     hint: Hint,
-    /// The key yielded last; during a move, the key examined last.
+    /// The key of the fence; during a move, the key examined last.
     key: Vec<u8>,
-    /// Whether the fields below are of an entry that was yielded. The cursor is already before it.
-    is_placed: bool,
+    /// If it is on an entry, the fields below are of that, and the cursor is already before it.
+    at: At,
     seqno: SeqNo,
     kind: Kind,
     payload: Value,
@@ -87,7 +114,13 @@ impl Visible {
         lower: Bound<Box<[u8]>>,
         upper: Bound<Box<[u8]>>,
     ) -> Self {
-        Self { make, tombstones, snapshot, lower, upper, front: None, back: None, outcome: Outcome::Going }
+        let (payloads, outcome) = (Payloads::Given, Outcome::Going);
+        Self { make, tombstones, snapshot, lower, upper, front: None, back: None, payloads, outcome }
+    }
+
+    /// From now on entries come with empty payloads: nothing is copied out of memtables for those who want only keys.
+    pub fn leave_out_payloads(&mut self) {
+        self.payloads = Payloads::LeftOut(Value::copy_of(&[]));
     }
 
     /// The next entry from the front; `None` when it meets the back.
@@ -98,7 +131,7 @@ impl Visible {
         if !self.advance_front()? {
             return Ok(None);
         }
-        Ok(self.front.as_ref().and_then(Front::item))
+        Ok(self.front.as_ref().and_then(|front| front.item(&self.payloads)))
     }
 
     /// The next entry from the back; `None` when it meets the front.
@@ -133,7 +166,7 @@ impl Visible {
     /// The entry the front moved to last, borrowed; `None` after it has met the back.
     #[must_use]
     pub fn front(&self) -> Option<Entry<'_>> {
-        self.front.as_ref().filter(|front| front.is_placed).and_then(|front| front.cursor.entry())
+        self.front.as_ref().filter(|front| front.at == At::Entry).and_then(|front| front.cursor.entry())
     }
 
     /// The payload of the entry the front moved to last, sharing its block; empty after it has met the back.
@@ -141,14 +174,14 @@ impl Visible {
     pub fn front_payload(&self) -> Value {
         self.front
             .as_ref()
-            .filter(|front| front.is_placed)
+            .filter(|front| front.at == At::Entry)
             .map_or_else(|| Value::copy_of(&[]), |front| front.cursor.payload())
     }
 
     /// The entry the back moved to last, borrowed; `None` after it has met the front.
     #[must_use]
     pub fn back(&self) -> Option<Entry<'_>> {
-        let back = self.back.as_ref().filter(|back| back.is_placed)?;
+        let back = self.back.as_ref().filter(|back| back.at == At::Entry)?;
         Some(Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &back.payload })
     }
 
@@ -170,18 +203,24 @@ impl Visible {
     }
 
     fn move_front(&mut self) -> Result<bool> {
-        let limit = self.back.as_ref().filter(|back| back.is_placed).map(|back| &*back.key);
         let front = match &mut self.front {
             Some(front) => {
-                front.is_placed = false;
-                front.leave_key()?;
+                if std::mem::replace(&mut front.at, At::Key) == At::Entry {
+                    front.leave_key()?;
+                }
                 front
             }
             none => none.insert(Front::placed((self.make)(), &self.lower, self.snapshot)?),
         };
         let mut too_new = 0;
         while let Some(entry) = front.cursor.entry() {
-            if is_above(entry.key, &self.upper) || limit.is_some_and(|limit| limit <= entry.key) {
+            if is_above(entry.key, &self.upper) {
+                break;
+            }
+            if self.back.as_ref().is_some_and(|back| back.excludes(entry.key)) {
+                front.at = At::Key;
+                front.key.clear();
+                front.key.extend_from_slice(entry.key);
                 return Ok(false);
             }
             if front.key != entry.key {
@@ -197,51 +236,77 @@ impl Visible {
                     front.cursor.seek(&front.key, self.snapshot)?;
                 }
             } else if is_live(&self.tombstones, &mut front.hint, &entry, self.snapshot) {
-                front.is_placed = true;
+                front.at = At::Entry;
                 return Ok(true);
             } else {
                 front.leave_key()?;
             }
         }
+        front.at = At::End;
         Ok(false)
     }
 
     fn move_back(&mut self) -> Result<bool> {
-        let limit = self.front.as_ref().filter(|front| front.is_placed).map(|front| &*front.key);
         let back = match &mut self.back {
             Some(back) => {
-                back.is_placed = false;
+                back.at = At::Key;
                 back
             }
             none => none.insert(Back::placed((self.make)(), &self.upper)?),
         };
         while let Some(entry) = back.cursor.entry() {
-            if is_below(entry.key, &self.lower) || limit.is_some_and(|limit| entry.key <= limit) {
-                return Ok(false);
+            if is_below(entry.key, &self.lower) {
+                break;
             }
+            let is_met = self.front.as_ref().is_some_and(|front| front.excludes(entry.key));
             back.key.clear();
             back.key.extend_from_slice(entry.key);
-            if back.take_newest(self.snapshot)? {
+            if is_met {
+                back.at = At::Key;
+                return Ok(false);
+            }
+            if back.take_newest(self.snapshot, &self.payloads)? {
                 let entry = Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &[] };
-                back.is_placed = is_live(&self.tombstones, &mut back.hint, &entry, self.snapshot);
-                if back.is_placed {
+                if is_live(&self.tombstones, &mut back.hint, &entry, self.snapshot) {
+                    back.at = At::Entry;
                     return Ok(true);
                 }
             }
         }
+        back.at = At::End;
         Ok(false)
     }
 }
 
 impl Front {
     /// A front at the first entry of the range, in stream order from (`lower`, `snapshot`).
-    fn placed(mut cursor: MergeCursor, lower: &Bound<Box<[u8]>>, snapshot: SeqNo) -> Result<Self> {
+    fn placed(cursor: MergeCursor, lower: &Bound<Box<[u8]>>, snapshot: SeqNo) -> Result<Self> {
+        let mut front = Self::new(cursor);
+        front.go_to_bound(lower, snapshot)?;
+        Ok(front)
+    }
+
+    /// A front that must be placed.
+    fn new(cursor: MergeCursor) -> Self {
+        Self { cursor, hint: Hint::default(), key: Vec::new(), at: At::End }
+    }
+
+    fn go_to_bound(&mut self, lower: &Bound<Box<[u8]>>, snapshot: SeqNo) -> Result<()> {
+        self.at = At::Key;
         match lower {
-            Bound::Unbounded => cursor.first()?,
-            Bound::Included(key) => cursor.seek(key, snapshot)?,
-            Bound::Excluded(key) => cursor.seek(key, 0)?,
+            Bound::Unbounded => self.cursor.first(),
+            Bound::Included(key) => self.cursor.seek(key, snapshot),
+            Bound::Excluded(key) => self.cursor.seek(key, 0),
         }
-        Ok(Self { cursor, hint: Hint::default(), key: Vec::new(), is_placed: false })
+    }
+
+    /// Whether the back must not yield `key`.
+    fn excludes(&self, key: &[u8]) -> bool {
+        match self.at {
+            At::Entry | At::Passed => *key <= *self.key,
+            At::Key => *key < *self.key,
+            At::End => true,
+        }
     }
 
     /// Moves past all versions of `key`.
@@ -259,40 +324,62 @@ impl Front {
         }
     }
 
-    fn item(&self) -> Option<Item> {
+    fn item(&self, payloads: &Payloads) -> Option<Item> {
         let entry = self.cursor.entry()?;
-        let payload = self.cursor.payload();
+        let payload = match payloads {
+            Payloads::Given => self.cursor.payload(),
+            Payloads::LeftOut(empty) => empty.clone(),
+        };
         Some(Item { key: entry.key.into(), seqno: entry.seqno, kind: entry.kind, payload })
     }
 }
 
 impl Back {
     /// A back at the last entry of the range.
-    fn placed(mut cursor: MergeCursor, upper: &Bound<Box<[u8]>>) -> Result<Self> {
-        match upper {
-            Bound::Unbounded => cursor.last()?,
-            // The least key above `key` is `key` followed by a zero byte.
-            Bound::Included(key) => cursor.seek_before(&[key, &[0][..]].concat())?,
-            Bound::Excluded(key) => cursor.seek_before(key)?,
-        }
+    fn placed(cursor: MergeCursor, upper: &Bound<Box<[u8]>>) -> Result<Self> {
+        let mut back = Self::new(cursor);
+        back.go_to_bound(upper)?;
+        Ok(back)
+    }
+
+    /// A back that must be placed.
+    fn new(cursor: MergeCursor) -> Self {
         let (key, payload) = (Vec::new(), Value::copy_of(&[]));
-        Ok(Self { cursor, hint: Hint::default(), key, is_placed: false, seqno: 0, kind: Kind::Delete, payload })
+        Self { cursor, hint: Hint::default(), key, at: At::End, seqno: 0, kind: Kind::Delete, payload }
+    }
+
+    fn go_to_bound(&mut self, upper: &Bound<Box<[u8]>>) -> Result<()> {
+        self.at = At::Key;
+        match upper {
+            Bound::Unbounded => self.cursor.last(),
+            Bound::Included(key) => self.cursor.seek_before(&after(key)),
+            Bound::Excluded(key) => self.cursor.seek_before(key),
+        }
+    }
+
+    /// Whether the front must not yield `key`.
+    fn excludes(&self, key: &[u8]) -> bool {
+        match self.at {
+            At::Entry | At::Passed => *self.key <= *key,
+            At::Key => *self.key < *key,
+            At::End => true,
+        }
     }
 
     /// Remembers the newest version of `key` that `snapshot` sees, if any, and moves before all versions of the key.
     /// The cursor must be on the oldest.
-    fn take_newest(&mut self, snapshot: SeqNo) -> Result<bool> {
+    fn take_newest(&mut self, snapshot: SeqNo, payloads: &Payloads) -> Result<bool> {
         let mut found = false;
         for _ in 0..STEPS_MAX {
-            if !self.remember_if_visible(snapshot) {
+            if !self.remember_if_visible(snapshot, payloads) {
                 break;
             }
             found = true;
             self.cursor.prev()?;
         }
-        if found && self.remember_if_visible(snapshot) {
+        if found && self.remember_if_visible(snapshot, payloads) {
             self.cursor.seek(&self.key, snapshot)?;
-            self.remember_if_visible(snapshot);
+            self.remember_if_visible(snapshot, payloads);
             self.cursor.seek_before(&self.key)?;
             return Ok(true);
         }
@@ -309,12 +396,16 @@ impl Back {
     }
 
     /// Remembers the current entry if it is a version of `key` that the snapshot sees.
-    fn remember_if_visible(&mut self, snapshot: SeqNo) -> bool {
+    fn remember_if_visible(&mut self, snapshot: SeqNo, payloads: &Payloads) -> bool {
         let Some(entry) = self.cursor.entry().filter(|e| e.key == self.key && e.seqno <= snapshot) else {
             return false;
         };
         (self.seqno, self.kind) = (entry.seqno, entry.kind);
-        self.payload = if entry.kind == Kind::Delete { Value::copy_of(&[]) } else { self.cursor.payload() };
+        self.payload = match (entry.kind, payloads) {
+            (_, Payloads::LeftOut(empty)) => empty.clone(),
+            (Kind::Delete, _) => Value::copy_of(&[]),
+            _ => self.cursor.payload(),
+        };
         true
     }
 
@@ -330,6 +421,11 @@ impl Back {
 /// Whether `entry`, the newest version of its key that `snapshot` sees, is a value that no range tombstone covers.
 fn is_live(tombstones: &RangeTombstones, hint: &mut Hint, entry: &Entry<'_>, snapshot: SeqNo) -> bool {
     entry.kind != Kind::Delete && tombstones.covering_near(hint, entry.key, snapshot) <= entry.seqno
+}
+
+/// The least key above `key`.
+fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
 
 fn is_above(key: &[u8], upper: &Bound<Box<[u8]>>) -> bool {

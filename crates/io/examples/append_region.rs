@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use bifold_io::{
     FileSystem, LockMode,
     disk::DiskFs,
-    fs::{APPENDS_NAME, Appending, DirLock, Reads},
+    fs::{APPENDS_NAME, Appending, DirLock, DirUse, Reads},
 };
 
 const FILES: usize = 64;
@@ -39,10 +39,9 @@ fn cpu_nanoseconds() -> i64 {
 
 /// The mean time of an append in one round.
 fn nanoseconds(dir: &Path, bytes: usize) -> bifold_contract::Result<f64> {
-    let mode = LockMode::Exclusive;
-    let lock = DiskFs.lock(&dir.join("LOCK"), mode)?;
+    let lock = DiskFs.lock(&dir.join("LOCK"), LockMode::Exclusive)?;
     let how = Appending { files_max: FILES, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
-    let region = DiskFs.append_region(dir, DirLock { lock, mode }, how)?;
+    let region = DiskFs.append_region(dir, DirLock { lock, used: DirUse::Write }, how)?;
     let Some(fs) = region.fs else { return Ok(f64::NAN) };
     let paths: Vec<PathBuf> = (0..FILES).map(|n| dir.join(format!("{n:06}.val"))).collect();
     let files = paths.iter().map(|path| fs.create_appended(path)).collect::<bifold_contract::Result<Vec<_>>>()?;

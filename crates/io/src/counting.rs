@@ -207,7 +207,7 @@ impl FileSystem for CountingFs {
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
         let region = self.inner.append_region(dir, lock, how)?;
         let counted = |inner| Arc::new(Self { inner, ..self.clone() }) as Arc<dyn FileSystem>;
-        Ok(AppendRegion { fs: region.fs.map(counted), lock: region.lock })
+        Ok(AppendRegion { fs: region.fs.map(counted), ..region })
     }
 }
 

@@ -1,5 +1,6 @@
 //! A database directory: files by name, every byte counted by its [`IoSource`].
 
+mod observer;
 mod reader;
 mod syncs;
 mod writer;
@@ -16,15 +17,17 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
-use self::{reader::Access, syncs::Syncs};
 pub use self::{
+    observer::FileObserver,
     reader::Reader,
     writer::{Together, Writer},
 };
+use self::{observer::Observed, reader::Access, syncs::Syncs};
 use crate::{
-    fs::{Appending, DirLock, FileLock, FileSystem, LockMode, PathKind, WriteFile},
+    fs::{Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
     own::own,
+    pins::Pins,
     striped::Striped,
 };
 
@@ -88,6 +91,9 @@ pub struct Dir {
     counters: Arc<IoCounters>,
     files: Arc<OpenFiles>,
     syncs: Arc<Syncs>,
+    observed: Arc<Observed>,
+    /// Asked before a file is removed.
+    pins: Option<Arc<Pins>>,
 }
 
 impl Dir {
@@ -96,7 +102,31 @@ impl Dir {
     #[must_use]
     pub fn new(fs: Arc<dyn FileSystem>, path: &Path) -> Self {
         let files = OpenFiles::new(fs.open_files_max().map_or(OPEN_MAX, |max| (max / 2).clamp(2, OPEN_MAX)));
-        Self { fs, path: Arc::from(path), counters: Arc::default(), files, syncs: Arc::default() }
+        Self {
+            fs,
+            path: Arc::from(path),
+            counters: Arc::default(),
+            files,
+            syncs: Arc::default(),
+            observed: Arc::default(),
+            pins: None,
+        }
+    }
+
+    /// The same directory, in which no file is removed that a reader has pinned.
+    #[must_use]
+    pub fn with_pins(self, pins: Arc<Pins>) -> Self {
+        Self { pins: Some(pins), ..self }
+    }
+
+    /// The pins of readers, if they are asked before files are removed.
+    #[must_use]
+    pub fn pins(&self) -> Option<&Arc<Pins>> {
+        self.pins.as_ref()
+    }
+
+    pub(crate) fn file_system(&self) -> &Arc<dyn FileSystem> {
+        &self.fs
     }
 
     /// The same directory with at most `max` open files, but no more than the process may have.
@@ -156,7 +186,9 @@ impl Dir {
     /// The file system's, among them that the file exists.
     pub fn create(&self, name: &str, source: IoSource) -> Result<Writer> {
         let (path, counted) = (self.file(name), self.files.write());
-        Ok(self.writer(self.fs.create(&path)?, path, (0, source), (Weak::new(), counted)))
+        let created = self.fs.create(&path)?;
+        self.observed.created(&path);
+        Ok(self.writer(created, path, (0, source), (Weak::new(), counted)))
     }
 
     /// Opens a file for appending at its end.
@@ -186,6 +218,7 @@ impl Dir {
                 let _counted = self.remove(name);
             }
         })?;
+        self.observed.created(&path);
         let readers = Arc::downgrade(reader.slot());
         Ok((self.writer(writer, path, (reader.len(), source), (readers, counted)), reader))
     }
@@ -330,8 +363,8 @@ impl Dir {
         self.fs.rename(&self.file(from), &self.file(to))
     }
 
-    /// Removes a file. It is no error if it does not exist. A failure is also counted, since callers that only tidy
-    /// up ignore it.
+    /// Removes a file, now or, if a reader has pinned it, later. It is no error if it does not exist. A failure is also
+    /// counted, since callers that only tidy up ignore it.
     ///
     /// # Errors
     /// The file system's.
@@ -340,13 +373,19 @@ impl Dir {
     }
 
     fn remove_path(&self, path: &Path) -> Result<()> {
+        if self.pins.as_ref().is_some_and(|pins| pins.keeps(path)) {
+            return Ok(());
+        }
         match self.fs.remove(path) {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => {
                 self.counters.failed_removals.fetch_add(1, Relaxed);
                 Err(error)
             }
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.observed.removed(path);
+                Ok(())
+            }
         }
     }
 
@@ -367,6 +406,8 @@ impl Dir {
             counters: Arc::default(),
             files: Arc::clone(&self.files),
             syncs: Arc::default(),
+            observed: Arc::default(),
+            pins: None,
         }
     }
 
@@ -413,9 +454,22 @@ impl Dir {
     /// Those of [`Dir::lock`], and the file system's.
     pub fn lock_for_use(self, name: &str, mode: LockMode, how: Appending) -> Result<(Self, Box<dyn FileLock>)> {
         let lock = self.lock(name, mode)?;
-        let region = self.fs.append_region(&self.path, DirLock { lock, mode }, how)?;
+        let used = if mode == LockMode::Exclusive { DirUse::Write } else { DirUse::Read };
+        let region = self.fs.append_region(&self.path, DirLock { lock, used }, how)?;
         let fs = region.fs.unwrap_or(self.fs);
         Ok((Self { fs, ..self }, region.lock))
+    }
+
+    /// The directory as a reader without a lock sees it while another process writes. [`CatchUp::catch_up`] shows what
+    /// was appended since.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn follow(self) -> Result<(Self, Arc<dyn CatchUp>)> {
+        let lock = DirLock { lock: Box::new(NothingStaged), used: DirUse::Follow };
+        let region = self.fs.append_region(&self.path, lock, Appending::default())?;
+        let fs = region.fs.unwrap_or(self.fs);
+        Ok((Self { fs, ..self }, region.catch_up.unwrap_or_else(|| Arc::new(NothingStaged))))
     }
 
     /// Locks the file `name`.
@@ -424,6 +478,18 @@ impl Dir {
     /// [`Error::Locked`] when another holder excludes it; else the file system's.
     pub fn lock(&self, name: &str, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.fs.lock(&self.file(name), mode)
+    }
+}
+
+/// Appends go to their files at once, and nothing is locked.
+#[derive(Debug)]
+struct NothingStaged;
+
+impl FileLock for NothingStaged {}
+
+impl CatchUp for NothingStaged {
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
     }
 }
 

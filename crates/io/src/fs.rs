@@ -208,7 +208,7 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// The system's.
     fn append_region(&self, _dir: &Path, lock: DirLock, _how: Appending) -> Result<AppendRegion> {
-        Ok(AppendRegion { fs: None, lock: lock.lock })
+        Ok(AppendRegion { fs: None, lock: lock.lock, catch_up: None })
     }
 }
 
@@ -263,8 +263,29 @@ impl Reads {
 pub struct DirLock {
     /// The lock.
     pub lock: Box<dyn FileLock>,
-    /// Whether it excludes others.
-    pub mode: LockMode,
+    /// What it is taken for.
+    pub used: DirUse,
+}
+
+/// What a directory is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirUse {
+    /// Writing, by nobody else.
+    Write,
+    /// Reading while nobody writes.
+    Read,
+    /// Reading, perhaps while another process writes.
+    Follow,
+}
+
+/// What a reader sees of the appends that a writing process has not yet written to their files.
+pub trait CatchUp: Send + Sync + Debug {
+    /// Looks again. From then on, the length and the contents of each file include all that was appended before this
+    /// call.
+    ///
+    /// # Errors
+    /// The system's; damage that a newer release would not cause.
+    fn catch_up(&self) -> Result<()>;
 }
 
 /// See [`FileSystem::append_region`].
@@ -274,6 +295,8 @@ pub struct AppendRegion {
     pub fs: Option<Arc<dyn FileSystem>>,
     /// Keep this as long as the directory is used.
     pub lock: Box<dyn FileLock>,
+    /// For [`DirUse::Follow`].
+    pub catch_up: Option<Arc<dyn CatchUp>>,
 }
 
 /// The name of an append region's file, in the directory that the region serves.

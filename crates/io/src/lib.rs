@@ -16,6 +16,7 @@
 //! | [`clock`] | time, real or simulated |
 //! | [`random`] | seeded random numbers |
 //! | [`threads`] | background threads |
+//! | [`pins`] | which files readers need while another process writes |
 //! | [`remover`] | removes files without making readers wait |
 //! | [`machine`] | what this machine has |
 //! | [`striped`] | counters that many threads add to |
@@ -33,6 +34,7 @@ pub mod machine;
 pub mod memory;
 pub mod open_files;
 mod own;
+pub mod pins;
 pub mod random;
 pub mod rate;
 #[cfg(target_os = "linux")]
@@ -46,7 +48,7 @@ use std::sync::Arc;
 
 pub use allocator::give_back_freed_memory;
 pub use clock::Clock;
-pub use dir::{Dir, Reader, Together, Writer};
+pub use dir::{Dir, FileObserver, Reader, Together, Writer};
 pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
 pub use scratch::{SCRATCH_BYTES, with_scratch};
 

@@ -105,6 +105,11 @@ impl MemoryFs {
         Self::of(fork::copy(&self.state()))
     }
 
+    /// Ends all locks on files of `dir`, as the end of the processes that hold them does.
+    pub fn end_locks_in(&self, dir: &Path) {
+        self.state().locks.retain(|path, _| path.parent() != Some(dir));
+    }
+
     /// How many calls have changed something, or could have: create, append, sync, truncate, rename, remove, link,
     /// `sync_dir`, `create_dir_all`. Calls that failed without a change do not count.
     #[must_use]

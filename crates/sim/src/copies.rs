@@ -49,7 +49,9 @@ pub(crate) fn left_by(seed: u64, access: Access) -> Result<(MemoryFs, OptionSet)
     history.ops.iter().try_for_each(|(_, op)| driver.step(op))?;
     let files = match access {
         Access::ReadWrite => fs.fork(),
-        Access::ReadOnly => fs.power_loss(if seed.is_multiple_of(2) { Fate::KeepAll } else { Fate::Random(seed) }),
+        Access::ReadOnly | Access::Follow => {
+            fs.power_loss(if seed.is_multiple_of(2) { Fate::KeepAll } else { Fate::Random(seed) })
+        }
     };
     Ok((files, set))
 }

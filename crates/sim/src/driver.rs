@@ -15,8 +15,9 @@ use bifold_io::Env;
 use crate::{
     history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
     model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, Variant, is_nothing},
+    notices::Outstanding,
     options::OptionSet,
-    read::{self, Trouble, compare_entries, compare_visited, expect_value},
+    read::{self, Trouble, compare_entries, compare_ways, expect_value},
     value::Spec,
 };
 
@@ -58,6 +59,7 @@ pub struct Driver<W> {
     trees: Vec<Option<Keyspace>>,
     snapshots: Vec<Option<HeldSnapshot>>,
     iterators: Vec<Option<HeldIterator>>,
+    outstanding: Outstanding,
     checkpoints: usize,
 }
 
@@ -91,6 +93,7 @@ impl<W: Watcher> Driver<W> {
             trees: vec![None; NAMES.len()],
             snapshots: (0..SLOTS).map(|_| None).collect(),
             iterators: (0..SLOTS).map(|_| None).collect(),
+            outstanding: Outstanding::default(),
             checkpoints: 0,
         }
     }
@@ -126,9 +129,9 @@ impl<W: Watcher> Driver<W> {
         let Some(db) = self.db.take() else { return Ok(()) };
         let closed = db.close();
         self.watcher.before_acknowledge(&self.model)?;
-        closed?;
+        closed.inspect_err(|_| self.outstanding.forget())?;
         self.model.acknowledge(Durability::Sync);
-        Ok(())
+        self.outstanding.are_resolved()
     }
 
     /// Drops every handle, as a program does that forgets to close.
@@ -137,6 +140,7 @@ impl<W: Watcher> Driver<W> {
     /// The watcher's.
     pub fn abandon(&mut self) -> Result<(), Trouble> {
         self.drop_readers();
+        self.outstanding.forget();
         self.db = None;
         self.watcher.before_acknowledge(&self.model)
     }
@@ -157,6 +161,7 @@ impl<W: Watcher> Driver<W> {
     #[must_use]
     pub fn into_parts(mut self) -> (Model, OptionSet) {
         self.drop_readers();
+        self.outstanding.forget();
         self.db = None;
         (self.model, self.set)
     }
@@ -237,8 +242,24 @@ impl<W: Watcher> Driver<W> {
         self.model.begin(&changes);
         // A batch of empty ranges has no operations, so nothing is written that could make earlier commits durable.
         let level = if batch.is_empty() { Durability::Memory } else { durability };
-        let done = self.db().commit_with(batch, durability);
-        self.acknowledge(done, level)
+        // Of batches that are to be durable, half get a notice. Some of the notices are waited for later.
+        let commit = self.model.head();
+        if durability != Durability::Sync || commit.is_multiple_of(2) {
+            let done = self.db().commit_with(batch, durability);
+            return self.acknowledge(done, level);
+        }
+        let notice = self.db().commit_async(batch);
+        let (done, notice) = match notice {
+            Ok(notice) => (Ok(()), Some(notice)),
+            Err(error) => (Err(error), None),
+        };
+        self.acknowledge(done, level.min(Durability::Buffered))?;
+        notice.into_iter().for_each(|notice| self.outstanding.keep(commit, notice));
+        if commit.is_multiple_of(3) {
+            return Ok(());
+        }
+        let watcher = &mut self.watcher;
+        self.outstanding.settle(&mut self.model, |model| watcher.before_acknowledge(model))
     }
 
     fn swap(&mut self, name: Name, key: KeyNo, expect: Expect, new: Option<Spec>) -> Result<(), Trouble> {
@@ -292,7 +313,7 @@ impl<W: Watcher> Driver<W> {
             Op::Scan(_, span, way) => {
                 let bounds = span.bounds();
                 let right = self.model.scan(id, &bounds, now);
-                compare_visited("visit", &right, tree.range(bounds.clone()))?;
+                compare_ways(&right, || tree.range(bounds.clone()), (*way, now))?;
                 compare_entries("scan", right, tree.range(bounds), *way)?;
             }
             Op::Prefix(_, key, len) => {

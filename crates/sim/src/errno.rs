@@ -10,6 +10,7 @@ use bifold_io::{
     faulty::{Call, Decider, Fault, FaultKind, FaultyFs, Persistence},
     fs::APPENDS_NAME,
     memory::{Fate, MemoryFs},
+    pins::READERS,
 };
 
 use std::{
@@ -224,12 +225,14 @@ impl ErrnoRun {
         }
         // A file that cannot be removed is only counted (`stats().space.failed_removals`) and left to the next
         // opening; the checks above have found it removed by then.
+        // If the pins of readers cannot be listed, a file stays as if one held it.
         // If `APPENDS` cannot be created or stored to, appends are plain ones: nothing has failed.
         // What an append region could not write at first stays there and is written later, by this process or the
         // next. The checks above cover what was acknowledged, after a kill and after a power loss.
         let is_kept = hit.1 == "append to" && env::has_append_region(seed);
         let tidying = is_kept
             || hit.1 == "remove"
+            || hit.2.ends_with(READERS)
             || (hit.2.ends_with(APPENDS_NAME) && ["create", "reserve", "store to"].contains(&hit.1));
         if reported || tidying {
             Ok(())

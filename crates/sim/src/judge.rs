@@ -12,7 +12,7 @@ use std::path::Path;
 use bifold::{Db, Value};
 use bifold_io::{
     FileSystem, LockMode,
-    fs::{APPENDS_NAME, Appending, DirLock},
+    fs::{APPENDS_NAME, Appending, DirLock, DirUse},
     memory::MemoryFs,
 };
 
@@ -138,9 +138,9 @@ fn written_out(image: &MemoryFs, dir: &Path) -> Result<MemoryFs, Trouble> {
     }
     // As a process killed now leaves them, taken over by another one.
     let files = image.fork();
-    let mode = LockMode::Exclusive;
-    let lock = files.lock(&dir.join("LOCK"), mode)?;
-    drop(files.append_region(dir, DirLock { lock, mode }, Appending::default())?);
+    let used = DirUse::Write;
+    let lock = files.lock(&dir.join("LOCK"), LockMode::Exclusive)?;
+    drop(files.append_region(dir, DirLock { lock, used }, Appending::default())?);
     Ok(files)
 }
 

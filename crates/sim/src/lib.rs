@@ -30,6 +30,7 @@
 
 pub mod allocations;
 pub mod backups;
+pub mod beside;
 pub mod bitflip;
 pub mod camera;
 pub mod checkpoints;
@@ -44,6 +45,7 @@ pub mod each_sync;
 pub mod env;
 pub mod errno;
 pub mod exhaustive;
+pub mod followers;
 pub mod full;
 pub mod history;
 pub mod judge;
@@ -53,6 +55,7 @@ pub mod lost_sync;
 pub mod metamorphic;
 pub mod model;
 pub mod nested;
+pub mod notices;
 pub mod options;
 pub mod planted;
 pub mod power;

@@ -18,7 +18,7 @@ use std::{
 
 use bifold_sim::{
     allocations::Counting,
-    disks, kill,
+    beside, disks, kill,
     ledger::{self, Line},
     planted::{self, Outcome, Planted, Site},
     report::{end_at, over_seeds_in_time},
@@ -53,6 +53,7 @@ fn run(words: &[String]) -> Result<(), String> {
         "disk" => disk(&args),
         "disk-fill" | "disk-check" => disk_child(&args),
         "syscalls-child" => syscalls_child(&args),
+        "beside-write" | "beside-read" => beside_child(&args),
         other => Err(format!("`{other}` is not a command: use replay, show, soak, table or planted")),
     }
 }
@@ -200,6 +201,12 @@ fn child(args: &Args) -> Result<(), String> {
     let number = |text: &str| text.parse::<u64>().map_err(|e| format!("`{text}`: {e}"));
     let next = next.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
     kill::child(Path::new(dir), number(seed)?, &next).map_err(|trouble| trouble.to_string())
+}
+
+fn beside_child(args: &Args) -> Result<(), String> {
+    let (dir, seed, least) = beside::words(&args.plain)?;
+    let act = if args.command == "beside-write" { beside::write } else { beside::read };
+    act(&dir, seed, least).map_err(|trouble| trouble.to_string())
 }
 
 fn syscalls_child(args: &Args) -> Result<(), String> {

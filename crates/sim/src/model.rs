@@ -252,6 +252,12 @@ impl Model {
         }
     }
 
+    /// Records that this commit survives a power loss, with all before it.
+    pub fn is_durable(&mut self, commit: CommitNo) {
+        self.floor_kill = self.floor_kill.max(commit);
+        self.floor_power = self.floor_power.max(commit);
+    }
+
     /// Removes all commits after `commit`: they did not happen, or did not survive.
     pub fn cut_back_to(&mut self, commit: CommitNo) {
         for tree in &mut self.trees {

@@ -90,6 +90,9 @@ const TIERED: Test = Test::Integration("bifold-index", "plans", "tiered_chooses"
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const BACKUPS: Test = Test::Proof("backups");
+const FOLLOWERS: Test = Test::Proof("followers");
+const HALF_A_RECORD: Test = Test::Integration("bifold", "all", "followers::half_a_record");
+const BESIDE: Test = Test::Proof("beside");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
 const LENGTHS: Test = Test::Unit("bifold-format", "compression::");
 const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_a_number");
@@ -108,6 +111,7 @@ const CLEARED: Test = Test::Integration("bifold-conformance", "placements", "has
 const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
 const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_writer_goes_on");
 const VISITS: Test = Test::Integration("bifold", "all", "ranges::a_visit");
+const SEEKS: Test = Test::Integration("bifold", "all", "iterators::entries_that_one_end");
 const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
 
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
@@ -206,6 +210,9 @@ pub const ALL: &[Planted] = &[
     bug("drop_without_notify", DROPPED_MEMTABLES),
     bug("handle_pins_files", DROPPED_FILES),
     bug("forget_waiting", VISITS),
+    bug("notice_before_sync", POWER),
+    bug("seek_ignores_bound", METAMORPHIC),
+    bug("seek_forgets_read_ahead", SEEKS),
     bug("sync_again", FAILED_SYNCS),
     bug("checkpoint_without_logs", CHECKPOINTS),
     bug("checkpoint_leaves_directory", CHECKPOINTS),
@@ -214,6 +221,11 @@ pub const ALL: &[Planted] = &[
     bug("backup_by_number", BACKUPS),
     bug("prune_by_number", BACKUPS),
     bug("delete_before_sync", BACKUPS),
+    bug("delete_without_asking", FOLLOWERS),
+    bug("pin_after_reading", FOLLOWERS),
+    bug("keep_stale_pins", FOLLOWERS),
+    bug("overlook_second_names", BESIDE),
+    bug("torn_end_is_damage", HALF_A_RECORD),
     bug("logs_alone", LOST_MANIFEST),
     bug("write_out_of_closed", REGION),
     bug("believe_lengths", LENGTHS),

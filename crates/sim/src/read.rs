@@ -6,8 +6,9 @@ use bifold::{Db, Error, Pair, Range};
 
 use crate::{
     driver::everything,
-    history::Way,
+    history::{KeyNo, Way, key_bytes},
     model::{CommitNo, Contents, Entries, Model, NAMES, Name},
+    random::Random,
     value::{Spec, describe},
 };
 
@@ -144,6 +145,85 @@ pub fn compare_entries(what: &str, right: Vec<(&[u8], Spec)>, mut range: Range, 
         }
     }
     Ok(())
+}
+
+/// How many moves of an iterator's ends are compared.
+const MOVES: usize = 24;
+
+/// Moves both ends of an iterator at random, by entries and by seeks, and compares what they yield with `right`, all
+/// entries of its range. `key` samples keys, in the range and outside.
+///
+/// # Errors
+/// As [`compare_entries`].
+pub fn compare_sought(
+    what: &str,
+    right: &[(&[u8], Spec)],
+    mut range: Range,
+    (random, key): (&mut Random, impl Fn(&mut Random) -> Vec<u8>),
+) -> Result<(), Trouble> {
+    // The entries that may still be yielded, and by either end.
+    let (mut first, mut end) = (0, right.len());
+    for _ in 0..MOVES {
+        let is_left = first < end;
+        match random.weighted(&[3, 3, 1, 1]) {
+            0 => {
+                compare_next(what, right.get(first).copied().filter(|_| is_left), range.next())?;
+                first = if is_left { first + 1 } else { first.max(end) };
+            }
+            1 => {
+                end = if is_left { end - 1 } else { end.min(first) };
+                compare_next(what, right.get(end).copied().filter(|_| is_left), range.next_back())?;
+            }
+            2 => {
+                let key = key(random);
+                first = right.partition_point(|(other, _)| *other < &key[..]);
+                range.seek(&key);
+            }
+            _ => {
+                let key = key(random);
+                end = right.partition_point(|(other, _)| *other <= &key[..]);
+                range.seek_for_prev(&key);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Reads a range by visits, by its keys alone, and by seeks that follow from `seed`, and compares with `right`.
+///
+/// # Errors
+/// As [`compare_entries`].
+pub fn compare_ways(
+    right: &[(&[u8], Spec)],
+    range: impl Fn() -> Range,
+    (way, seed): (Way, u64),
+) -> Result<(), Trouble> {
+    compare_visited("visit", right, range())?;
+    compare_keys(right, range(), way)?;
+    let mut random = Random::new(seed ^ right.len() as u64, "moves of an iterator");
+    let key = |random: &mut Random| {
+        let key = key_bytes(random.below(64) as KeyNo);
+        [&key[..], &[0][..random.below(2) as usize]].concat()
+    };
+    compare_sought("seek", right, range(), (&mut random, key))
+}
+
+/// Compares the keys of a range, from the front or from the back, with the right ones.
+///
+/// # Errors
+/// As [`compare_entries`].
+pub fn compare_keys(right: &[(&[u8], Spec)], range: Range, way: Way) -> Result<(), Trouble> {
+    let keys = range.keys();
+    let found: bifold::Result<Vec<Box<[u8]>>> =
+        if way == Way::Backward { keys.rev().collect() } else { keys.collect() };
+    let mut found = found?;
+    if way == Way::Backward {
+        found.reverse();
+    }
+    if found.iter().map(|key| &key[..]).eq(right.iter().map(|(key, _)| *key)) {
+        return Ok(());
+    }
+    Err(Trouble::wrong(format!("keys: {} were found, {} are right, or others", found.len(), right.len())))
 }
 
 /// Compares one entry of an iterator with the right one.

@@ -6,9 +6,9 @@ use std::{
 };
 
 use crate::{
-    backups,
+    backups, beside,
     bitflip::{self, Damage, Open, SmallDatabase},
-    checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, full,
+    checkpoints, concurrent, damage, damaged_program, determinism, each_sync, errno, exhaustive, followers, full,
     history::{History, RangeInclusiveOf},
     kill, lost_sync, metamorphic, nested, power, program,
     read::Trouble,
@@ -44,6 +44,7 @@ pub const THEMES: &[Theme] = &[
     Theme { name: "errno", soak: |seed| errno::run(seed, errno::ErrnoSizes::usual()) },
     Theme { name: "checkpoints", soak: checkpoints::run },
     Theme { name: "backups", soak: backups::run },
+    Theme { name: "followers", soak: followers::run },
     Theme { name: "full", soak: full::run },
     Theme { name: "metamorphic", soak: metamorphic::run },
     Theme { name: "bitflip", soak: |seed| bitflip::run(seed, BITFLIP_EVERY, 16) },
@@ -53,6 +54,8 @@ pub const THEMES: &[Theme] = &[
         soak: |seed| with_program(|program| damaged_program::run(program, seed, 0..damaged_program::TIMES)),
     },
     Theme { name: "kill", soak: kill_this },
+    Theme { name: "beside", soak: |seed| with_this(|program| beside::run(program, seed)) },
+    Theme { name: "opens", soak: |seed| with_this(|program| beside::opens(program, seed)) },
     Theme {
         name: "syscalls",
         soak: |seed| with_this(|program| syscalls::run(program, seed, syscalls::SyscallSizes::usual())),
@@ -122,6 +125,7 @@ pub fn history(name: &str, replay: &Replay) -> Result<History, String> {
         "errno" => errno::history(replay.seed),
         "checkpoints" => checkpoints::history(replay.seed),
         "backups" => backups::history(replay.seed),
+        "followers" => followers::watched::history(replay.seed),
         "determinism" => determinism::history(replay.seed),
         other => return Err(format!("`{other}` has no history to show")),
     };

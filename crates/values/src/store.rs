@@ -46,6 +46,12 @@ impl ValueStore {
         Self::of(files, Box::new(placement))
     }
 
+    /// Its files.
+    #[must_use]
+    pub fn files(&self) -> &Arc<ValueFiles> {
+        &self.files
+    }
+
     /// A store without values in the same place, for a keyspace that is dropped.
     #[must_use]
     pub fn for_dropped(&self) -> Self {

@@ -28,9 +28,10 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result, planted};
+use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result, ValueFileMeta, planted};
 use bifold_format::names;
 use bifold_io::{Dir, Reader};
+use bifold_values::parts::value_files::{ORDERED, SORTED};
 
 use self::target::{CHECKPOINT, Target};
 use crate::{
@@ -169,7 +170,7 @@ struct CopyEnd {
 fn end_here(engine: &Engine) -> Result<CopyEnd> {
     let mut wal = engine.wal.hold();
     let trees = engine.trees.steady(&*wal);
-    let shares_values = trees.iter().any(|p| p.separates) && engine.options.access == Access::ReadWrite;
+    let shares_values = trees.iter().any(|p| p.separates) && engine.options.access.writes();
     engine.health.well()?;
     engine.health.watch(wal.write_out())?;
     if shares_values {
@@ -193,14 +194,17 @@ fn state_at(engine: &Engine, floor: LogFloor, end: &CopyEnd) -> Edit {
 fn value_files(engine: &Engine, state: &Edit, end: &CopyEnd) -> Result<Vec<Piece>> {
     let added = state.values.added.iter().filter(|file| file.bytes > 0);
     let recorded: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
-    let writes = engine.options.access == Access::ReadWrite;
+    let writes = engine.options.access.writes();
+    let may_grow =
+        |file: &&ValueFileMeta| engine.options.access == Access::Follow && ![SORTED, ORDERED].contains(&file.class);
+    let growing: BTreeSet<FileId> = state.values.added.iter().filter(may_grow).map(|file| file.id).collect();
     let mut files = Vec::new();
     for &id in end.values.iter().filter(|id| !writes || recorded.contains_key(id)) {
         let (name, recorded) = (names::value(id), recorded.get(&id).copied());
         let actual = engine.dir.len(&name)?;
         let bytes = if writes { recorded } else { actual };
-        // Recovery of the copy would copy a shared file before it truncates it.
-        let way = if actual == recorded { Way::Link } else { Way::Copy };
+        // Recovery of the copy would copy a shared file before it truncates it. And another process may append to it.
+        let way = if actual == recorded && !growing.contains(&id) { Way::Link } else { Way::Copy };
         files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
     }
     Ok(files)

@@ -1,22 +1,24 @@
 //! The handle of an open database.
 
-use std::{fmt, ops::RangeBounds, path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc};
 
-use bifold_contract::{Error, Result, SeqNo, Value};
+use bifold_contract::{Error, Result};
 use bifold_io::Env;
 
 use crate::{
     api::{
         backup::create::KnownSums,
         batch::Batch,
-        keyspace::{Keyspace, Swap, owned_bounds, prefix_bounds},
+        keyspace::Keyspace,
         options::{Access, Durability, KeyspaceOptions, Options},
+        snapshot::Snapshot,
         stats::{GarbageStats, Stats},
     },
     background::outcome::for_each_tree,
+    commit::notices::CommitNotice,
     engine::Engine,
-    read::scan::Range,
     state::{
+        follow::Follower,
         recover,
         snapshot::{Holder, SnapshotGuard},
     },
@@ -56,7 +58,9 @@ pub struct Db {
 pub(crate) struct Handle {
     pub engine: Arc<Engine>,
     /// What backups know of its files.
-    pub known_sums: KnownSums,
+    pub known_sums: Arc<KnownSums>,
+    /// Reads later states, if another process may be writing.
+    pub follower: Option<Arc<Follower>>,
 }
 
 impl Handle {
@@ -67,8 +71,11 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // A caller that wants to see the error of the last sync calls `close`.
-        let _ignored = self.engine.close();
+        // Others may have the same state of a database that another process writes; there is nothing to sync then.
+        if self.follower.is_none() {
+            // A caller that wants to see the error of the last sync calls `close`.
+            let _ignored = self.engine.close();
+        }
     }
 }
 
@@ -100,16 +107,17 @@ impl Db {
     /// As [`Db::open_with`].
     pub fn open_in(env: Env, path: impl AsRef<Path>, options: Options) -> Result<Self> {
         options.check()?;
+        let (engine, follower) = match options.access {
+            Access::Follow => Follower::open(env, path.as_ref(), options).map(|(of, engine)| (engine, Some(of)))?,
+            Access::ReadWrite | Access::ReadOnly => (recover::recover(env, path.as_ref(), options)?, None),
+        };
         // Whatever fails from now on, dropping the handle closes the database.
-        let handle = Arc::new(Handle {
-            engine: recover::recover(env, path.as_ref(), options)?,
-            known_sums: KnownSums::default(),
-        });
+        let handle = Arc::new(Handle { engine, known_sums: Arc::default(), follower });
         let engine = &handle.engine;
         engine.scheduler.start_workers()?;
         let default = match (engine.trees.named(DEFAULT_KEYSPACE), engine.options.access) {
             (Some(existing), _) => existing,
-            (None, Access::ReadOnly) => return Err(Error::NotFound { path: path.as_ref().into() }),
+            (None, Access::ReadOnly | Access::Follow) => return Err(Error::NotFound { path: path.as_ref().into() }),
             (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
@@ -200,17 +208,60 @@ impl Db {
     /// # Errors
     /// As [`Db::commit`].
     pub fn commit_with(&self, batch: Batch, durability: Durability) -> Result<()> {
+        self.takes(&batch)?;
+        self.engine().commit(&batch.ops(), durability)
+    }
+
+    /// Commits a batch and returns at once, as with [`Durability::Buffered`]: the commit is visible and survives a
+    /// killed process. The notice resolves when it survives a power loss, too. A thread of the engine syncs for all
+    /// notices together, and all the time while there are any; with [`Workers::Caller`](crate::Workers) whoever waits
+    /// for a notice or polls it does.
+    ///
+    /// So one thread can have many commits under way, and none has to be parked for each of them. A reader may see a
+    /// commit that a power loss then takes: who tells others of it waits for the notice first.
+    ///
+    /// # Errors
+    /// As [`Db::commit`]; the system's, when the thread cannot be started. Nothing is committed then.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-notice-{}", std::process::id()));
+    /// # let db = bifold::Db::open(&dir)?;
+    /// let mut notices = Vec::new();
+    /// for n in 0..10u8 {
+    ///     let mut batch = db.batch();
+    ///     batch.put(db.default_keyspace(), [n], "value")?;
+    ///     notices.push(db.commit_async(batch)?);
+    /// }
+    /// assert!(db.get([9])?.is_some());                   // visible
+    /// for notice in &notices {
+    ///     notice.wait()?;                                // or `notice.await` in asynchronous code
+    /// }
+    /// assert!(notices.iter().all(|notice| notice.is_durable()));
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn commit_async(&self, batch: Batch) -> Result<CommitNotice> {
+        self.takes(&batch)?;
+        let engine = self.engine();
+        engine.health.takes_writes()?;
+        engine.notices.begin(&*engine.env.threads, &engine.work)?;
+        let seqno = engine.commit_if(&batch.ops(), Durability::Buffered, &mut || Ok(true))?;
+        Ok(engine.notices.of(seqno.unwrap_or_default()))
+    }
+
+    /// Whether all keyspaces of a batch are this database's.
+    fn takes(&self, batch: &Batch) -> Result<()> {
         if batch.keyspaces().any(|keyspace| !keyspace.belongs_to(&self.handle)) {
             return Err(Error::invalid("batch", "it names a keyspace of another database"));
         }
-        self.engine().commit(&batch.ops(), durability)
+        Ok(())
     }
 
     /// A view of all keyspaces as they are now. Later writes do not change it.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        let guard = Arc::new(self.handle.open_snapshot(Holder::Snapshot));
-        Snapshot { handle: Arc::clone(&self.handle), guard }
+        Snapshot::of(&self.handle)
     }
 
     /// Makes everything committed so far survive a power loss, whatever its durability.
@@ -316,6 +367,15 @@ impl Db {
         &self.engine().options
     }
 
+    /// This handle with another state of the same database.
+    pub(crate) fn with_state(&self, engine: Arc<Engine>) -> Result<Self> {
+        let missing = || Error::NotFound { path: engine.dir.path().into() };
+        let default = engine.trees.named(DEFAULT_KEYSPACE).ok_or_else(missing)?;
+        let (known_sums, follower) = (Arc::clone(&self.handle.known_sums), self.handle.follower.clone());
+        let handle = Arc::new(Handle { engine, known_sums, follower });
+        Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
+    }
+
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
@@ -329,156 +389,8 @@ impl Db {
     }
 }
 
-/// Short forms for the default keyspace.
-impl Db {
-    /// [`Keyspace::put`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::put`].
-    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.default.put(key, value)
-    }
-
-    /// [`Keyspace::get`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::get`].
-    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.default.get(key)
-    }
-
-    /// [`Keyspace::contains_key`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::contains_key`].
-    pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.default.contains_key(key)
-    }
-
-    /// [`Keyspace::delete`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::delete`].
-    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
-        self.default.delete(key)
-    }
-
-    /// [`Keyspace::delete_range`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::delete_range`].
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
-        self.default.delete_range(range)
-    }
-
-    /// [`Keyspace::multi_get`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::multi_get`].
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
-        self.default.multi_get(keys)
-    }
-
-    /// [`Keyspace::compare_and_swap`] on the default keyspace.
-    ///
-    /// # Errors
-    /// As [`Keyspace::compare_and_swap`].
-    pub fn compare_and_swap(&self, key: impl AsRef<[u8]>, expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<Swap> {
-        self.default.compare_and_swap(key, expected, new)
-    }
-
-    /// [`Keyspace::iter`] on the default keyspace.
-    #[must_use]
-    pub fn iter(&self) -> Range {
-        self.default.iter()
-    }
-
-    /// [`Keyspace::range`] on the default keyspace.
-    #[must_use]
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
-        self.default.range(range)
-    }
-
-    /// [`Keyspace::prefix`] on the default keyspace.
-    #[must_use]
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
-        self.default.prefix(prefix)
-    }
-}
-
-/// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
-/// flushed, compacted or garbage-collected.
-///
-/// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
-/// shows open snapshots.
-#[derive(Clone)]
-pub struct Snapshot {
-    handle: Arc<Handle>,
-    guard: Arc<SnapshotGuard>,
-}
-
-impl Snapshot {
-    /// The last commit it sees.
-    #[must_use]
-    pub fn seqno(&self) -> SeqNo {
-        self.guard.seqno
-    }
-
-    /// The value that `key` of `keyspace` had.
-    ///
-    /// # Errors
-    /// I/O errors, corruption, [`Error::Closed`].
-    pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.handle.engine.reader.get(keyspace.tree(), key.as_ref(), Some(self.seqno()))
-    }
-
-    /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.handle.engine.reader.contains(keyspace.tree(), key.as_ref(), Some(self.seqno()))
-    }
-
-    /// The values that several keys had, in the order of `keys`.
-    ///
-    /// # Errors
-    /// As [`Snapshot::get`].
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        keyspace: &Keyspace,
-        keys: impl IntoIterator<Item = K>,
-    ) -> Result<Vec<Option<Value>>> {
-        self.handle.engine.reader.multi_get(keyspace.tree(), keys, self.seqno())
-    }
-
-    /// All entries of `keyspace`, in key order.
-    #[must_use]
-    pub fn iter(&self, keyspace: &Keyspace) -> Range {
-        self.range::<&[u8]>(keyspace, ..)
-    }
-
-    /// The entries of `keyspace` whose keys lie in `range`.
-    #[must_use]
-    pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.handle.engine.reader.range(keyspace.tree(), owned_bounds(&range), Arc::clone(&self.guard))
-    }
-
-    /// The entries of `keyspace` whose keys begin with `prefix`.
-    #[must_use]
-    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.handle.engine.reader.range(keyspace.tree(), prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard))
-    }
-}
-
 impl fmt::Debug for Db {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Db").field(&self.path()).finish()
-    }
-}
-
-impl fmt::Debug for Snapshot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Snapshot").field(&self.seqno()).finish()
     }
 }

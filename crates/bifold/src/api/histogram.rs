@@ -25,6 +25,7 @@ pub(crate) struct Histogram {
 
 /// A histogram in figures, all in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Quantiles {
     /// How many durations were recorded.
     pub count: u64,

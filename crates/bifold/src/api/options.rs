@@ -29,7 +29,7 @@ pub use self::{
     text::Renamed,
     values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
-use super::placement::Registry;
+use super::{events::Listener, placement::Registry};
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -51,8 +51,20 @@ pub enum Access {
     /// Reads and writes; excludes every other process.
     #[default]
     ReadWrite,
-    /// Reads only; admits other readers, changes no file.
+    /// Reads only; admits other readers, changes no file. Nobody can open the database for writing meanwhile.
     ReadOnly,
+    /// Reads only, while another process may be writing. Sees the state after one of its commits, and after
+    /// [`Db::refresh`](crate::Db::refresh) that after a later one. Never makes the writer wait. It creates a file in
+    /// the directory `readers`, by which the writer knows what it still needs.
+    Follow,
+}
+
+impl Access {
+    /// Whether this one writes. Nobody else does then.
+    #[must_use]
+    pub fn writes(self) -> bool {
+        self == Self::ReadWrite
+    }
 }
 
 /// What to do when there is no database at the path.
@@ -141,6 +153,9 @@ pub struct Options {
     /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
+    /// Learns what the database does. Not in TOML.
+    #[serde(skip)]
+    pub listener: Listener,
     /// Options of the keyspace "default". Unless they are the default ones, an existing keyspace gets them when it is
     /// opened: see [`Db::open_with`](crate::Db::open_with).
     pub keyspace: KeyspaceOptions,
@@ -164,6 +179,7 @@ impl Default for Options {
             free_bytes_min: None,
             transaction_bytes_max: None,
             placements: Registry::default(),
+            listener: Listener::default(),
             keyspace: KeyspaceOptions::default(),
         }
     }
@@ -346,7 +362,7 @@ impl Options {
             None => insert_at(&mut tree, name.trim(), value.trim()),
         }
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
-        changed.placements = self.placements.clone();
+        (changed.placements, changed.listener) = (self.placements.clone(), self.listener.clone());
         if preset {
             changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
         }

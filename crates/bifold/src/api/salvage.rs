@@ -90,6 +90,7 @@ impl Default for SalvageOptions {
 /// What the newest record of a key says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Fate {
     /// It is a value.
     Value,
@@ -105,6 +106,7 @@ pub enum Fate {
 
 /// One key.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SalvagedKey<'a> {
     /// The name of its keyspace, as used here.
     pub keyspace: &'a str,
@@ -124,6 +126,7 @@ pub struct SalvagedKey<'a> {
 
 /// How far a salvage has come.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct SalvageProgress {
     /// Bytes of files walked.
     pub done_bytes: u64,

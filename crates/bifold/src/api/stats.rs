@@ -82,6 +82,8 @@ pub struct Stats {
     pub snapshots: Vec<SnapshotStats>,
     /// GC of separated values.
     pub gc: GcStats,
+    /// Processes that read the database while this one writes it, and what they keep from being deleted.
+    pub followers: FollowerStats,
     /// Threads that wait now, the longest wait first.
     pub waits: Vec<WaitStats>,
     /// Waits that would never have ended, each a bug in Bifold. The watchdog ended them after 30 seconds.
@@ -97,6 +99,7 @@ pub struct Stats {
 
 /// A thread that waits for others.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct WaitStats {
     /// Who waits.
     pub who: &'static str,
@@ -106,8 +109,29 @@ pub struct WaitStats {
     pub age_ms: u64,
 }
 
+/// Readers with [`Access::Follow`](crate::Access::Follow) beside this writer. All zero if it does not write.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct FollowerStats {
+    /// How many there are.
+    pub readers: u64,
+    /// Files that only they need.
+    pub held_files: u64,
+    /// Bytes in these. They are freed when the readers refresh or end.
+    pub held_bytes: u64,
+}
+
+impl FollowerStats {
+    /// Also deletes what readers no longer need.
+    fn of(engine: &Engine) -> Self {
+        let totals = engine.dir.pins().map(|pins| pins.release()).unwrap_or_default();
+        Self { readers: totals.readers, held_files: totals.files, held_bytes: totals.bytes }
+    }
+}
+
 /// Flushes since the database was opened.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FlushStats {
     /// The most that ran at the same time, each in a different keyspace.
     pub at_once_max: u32,
@@ -117,6 +141,7 @@ pub struct FlushStats {
 
 /// Bytes read and written by one source.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SourceStats {
     /// The source's name.
     pub source: &'static str,
@@ -130,6 +155,7 @@ pub struct SourceStats {
 
 /// Memory in bytes.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct MemoryStats {
     /// The limit on all the others together.
     pub limit: u64,
@@ -156,6 +182,7 @@ pub struct MemoryStats {
 
 /// Open files.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct FileStats {
     /// Open now.
     pub open: u64,
@@ -169,6 +196,7 @@ pub struct FileStats {
 
 /// Lookups in tables.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LookupStats {
     /// Filters that lookups checked.
     pub filters_asked: u64,
@@ -182,6 +210,7 @@ pub struct LookupStats {
 
 /// Waits of writers for one cause.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct StallStats {
     /// The cause.
     pub cause: &'static str,
@@ -195,6 +224,7 @@ pub struct StallStats {
 
 /// A slow commit and what it waited for.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SlowCommitStats {
     /// Milliseconds since it began.
     pub age_ms: u64,
@@ -207,6 +237,7 @@ pub struct SlowCommitStats {
 
 /// A step of a slow commit.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SlowStep {
     /// `pace`: slowed or stopped by the pace, or looking at the disk's free space; `commit lock`: waiting for it;
     /// `seal`: sealing a memtable and beginning a log; `values`, `log`: appending to value files and the log;
@@ -218,6 +249,7 @@ pub struct SlowStep {
 
 /// How long operations took, in microseconds.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LatencyStats {
     /// Commits.
     pub put: Quantiles,
@@ -227,6 +259,7 @@ pub struct LatencyStats {
 
 /// An open snapshot or iterator, which keeps old versions alive.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SnapshotStats {
     /// The last commit it sees.
     pub seqno: SeqNo,
@@ -281,6 +314,7 @@ impl Stats {
             latency_us: LatencyStats { put: counters.put_latency.quantiles(), get: counters.get_latency.quantiles() },
             snapshots: SnapshotStats::of(engine),
             gc: GcStats::of(engine),
+            followers: FollowerStats::of(engine),
             flushes: FlushStats::of(engine),
             waits: WaitStats::of(engine),
             overdue_waits: overdue.count,

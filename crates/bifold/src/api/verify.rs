@@ -4,22 +4,30 @@
 //! and the logs say which of it counts. Verification walks the logs as opening does, so it also reports what would
 //! keep the database from opening. Unlike opening, it does not stop at the first damage: it lists everything it
 //! finds, with file and offset. It needs no placement of others to be registered: it reads files, not keys.
+//!
+//! While another process writes, it verifies the state that it finds at the beginning, as a reader of that state would
+//! see it ([`crate::state::follow`]). Nothing is deleted until it ends.
 
 use std::{path::Path, sync::Arc};
 
 use bifold_contract::{Corruption, Error, FileId, Result, TableMeta};
 use bifold_format::names;
 use bifold_index::table::{Table, TableContext};
-use bifold_io::{Dir, Env, LockMode, fs::Appending};
+use bifold_io::{
+    Dir, Env, LockMode,
+    fs::{Appending, CatchUp, FileLock},
+    pins::Pin,
+};
 use bifold_values::parts::{
     budget::Memory,
-    value_files::{self, restore_names},
+    value_files::{self, FileAccess, restore_names},
 };
 
 use crate::state::{
+    follow::{log_spans, patiently},
     numbers::Numbers,
     presets::OwnPlacements,
-    recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
+    recover::{Files, LogSpan, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
 };
 
 /// What a verification found.
@@ -36,6 +44,7 @@ pub struct VerifyReport {
 
 /// How far a verification has come.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct VerifyProgress<'a> {
     /// The file read next.
     pub file: &'a str,
@@ -48,8 +57,9 @@ pub struct VerifyProgress<'a> {
 /// Reads every byte of the database in `path` and reports all damage.
 ///
 /// # Errors
-/// [`Error::NotFound`] when there is none, [`Error::Locked`] when it is open for writing, [`Error::InvalidArgument`]
-/// when a crash interrupted its recovery while a file had another name, I/O errors of the directory.
+/// [`Error::NotFound`] when there is none, [`Error::InvalidArgument`] when a crash interrupted its recovery while a
+/// file had another name, I/O errors of the directory, such as that another process writes and no file can be created
+/// in the directory `readers`.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_in(&Env::system(), path, |_| ())
 }
@@ -67,12 +77,11 @@ pub fn verify_in(
     if !is_any_there(&dir)? {
         return Err(Error::NotFound { path: path.as_ref().into() });
     }
-    let (dir, _lock) = dir.lock_for_use(names::LOCK, LockMode::Shared, Appending::default())?;
-    // An interrupted recovery is no damage; only the next opening can finish it.
-    restore_names(&dir, false)?;
-    let mut check = Check { report: VerifyReport::default(), total_bytes: total_bytes(&dir)?, dir };
+    let (dir, held, access) = hold(env, dir)?;
+    let total_bytes = total_bytes(&dir)?;
+    let mut check = Check { report: VerifyReport::default(), total_bytes, dir, env, access, held };
     check.begin(names::MANIFEST, &mut progress);
-    let state = match read_manifest(&check.dir) {
+    let state = match check.patiently(|| read_manifest(&check.dir)) {
         Ok(Some(state)) => state,
         Ok(None) => {
             let files = Files::list(&check.dir)?;
@@ -85,28 +94,66 @@ pub fn verify_in(
             return Ok(check.report);
         }
     };
+    let files = Files::list(&check.dir)?;
     check.tables(&state, &mut progress)?;
     for file in state.values.values() {
         check.begin(&names::value(file.id), &mut progress);
-        check.report.problems.extend(value_files::verify(&check.dir, file).err());
+        let damage = check.patiently(|| value_files::verify(&check.dir, file)).err();
+        check.report.problems.extend(damage);
     }
-    let files = Files::list(&check.dir)?;
     check.tails(&state, &files, &mut progress)?;
-    check.logs(&state, &files, &mut progress)?;
+    check.logs(&state, &files, &mut progress);
     Ok(check.report)
 }
 
-struct Check {
+/// What keeps files from being changed or deleted.
+#[derive(Default)]
+struct VerifyHold {
+    _lock: Option<Box<dyn FileLock>>,
+    _pin: Option<Pin>,
+    catch_up: Option<Arc<dyn CatchUp>>,
+}
+
+/// Locks the directory or, where another process writes, pins its files.
+fn hold(env: &Env, dir: Dir) -> Result<(Dir, VerifyHold, FileAccess)> {
+    match dir.clone().lock_for_use(names::LOCK, LockMode::Shared, Appending::default()) {
+        Ok((dir, lock)) => {
+            // An interrupted recovery is no damage; only the next opening can finish it.
+            restore_names(&dir, false)?;
+            Ok((dir, VerifyHold { _lock: Some(lock), ..VerifyHold::default() }, FileAccess::Read))
+        }
+        Err(Error::Locked { .. }) => {
+            let pin = Pin::take(&dir)?;
+            let (dir, catch_up) = patiently(env, || dir.clone().follow())?;
+            let held = VerifyHold { _pin: Some(pin), catch_up: Some(catch_up), ..VerifyHold::default() };
+            Ok((dir, held, FileAccess::Follow))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+struct Check<'a> {
     dir: Dir,
     report: VerifyReport,
     total_bytes: u64,
+    env: &'a Env,
+    access: FileAccess,
+    held: VerifyHold,
 }
 
 fn total_bytes(dir: &Dir) -> Result<u64> {
     dir.list()?.iter().try_fold(0, |sum, name| Ok(sum + dir.len(name)?.unwrap_or(0)))
 }
 
-impl Check {
+impl Check<'_> {
+    /// Tries again if another process may be changing what is read.
+    fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match self.access {
+            FileAccess::Follow => patiently(self.env, attempt),
+            FileAccess::Read | FileAccess::Write => attempt(),
+        }
+    }
+
     fn begin(&mut self, name: &str, progress: &mut impl FnMut(VerifyProgress<'_>)) {
         progress(VerifyProgress { file: name, done_bytes: self.report.bytes, total_bytes: self.total_bytes });
         self.report.files += 1;
@@ -130,7 +177,7 @@ impl Check {
             self.report.problems.push(missing.of(self.dir.file(&name)));
             return Ok(());
         }
-        match Table::open(&self.dir, Arc::clone(meta), context) {
+        match self.patiently(|| Table::open(&self.dir, Arc::clone(meta), context)) {
             Ok(table) => self.report.problems.extend(table.verify()),
             Err(damage) => self.report.problems.push(damage),
         }
@@ -155,7 +202,7 @@ impl Check {
                 self.begin(&name, progress);
             }
             if self.dir.len(&name)?.is_some_and(|len| len > recorded.unwrap_or(0)) {
-                match value_files::verify_tail(&self.dir, id, recorded) {
+                match self.tail(id, recorded) {
                     Ok(damage) => self.report.problems.extend(damage),
                     Err(unreadable) => self.report.problems.push(unreadable),
                 }
@@ -164,39 +211,57 @@ impl Check {
         Ok(())
     }
 
+    /// Damage behind the recorded length of a value file.
+    fn tail(&self, id: FileId, recorded: Option<u64>) -> Result<Vec<Error>> {
+        let mut found = Vec::new();
+        let first = self.patiently(|| {
+            found = value_files::verify_tail(&self.dir, id, recorded)?;
+            found.first().map_or(Ok(()), |damage| Err(damage.clone()))
+        });
+        if found.is_empty() { first.map(|()| found) } else { Ok(found) }
+    }
+
     /// Walks the logs as opening does, and reports what would keep the database from opening.
-    fn logs(
-        &mut self,
-        state: &ManifestState,
-        files: &Files,
-        progress: &mut impl FnMut(VerifyProgress<'_>),
-    ) -> Result<()> {
+    fn logs(&mut self, state: &ManifestState, files: &Files, progress: &mut impl FnMut(VerifyProgress<'_>)) {
         let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
         live.iter().for_each(|&id| self.begin(&names::log(id), progress));
-        let numbers = files.check_numbers(&self.dir, state.next_file);
-        if let Err(damage) = numbers.and_then(|()| state.check_logs(&self.dir, files)) {
-            self.report.problems.push(damage);
-            return Ok(());
-        }
-        let context = Arc::new(TableContext::new(0, 0));
-        let memory = Memory::new(0, 0);
-        let numbers = Numbers::from(files.last.saturating_add(1));
-        let found = state
-            .open_trees(
-                &self.dir,
-                &context,
-                (&memory, &Arc::default()),
-                &numbers,
-                &files.values,
-                (OwnPlacements::OnlyFiles, false),
-            )
-            .and_then(|trees| Logs::find(&self.dir, state, &live, trees.iter().map(|tree| &**tree)));
+        let found = match self.access {
+            FileAccess::Read | FileAccess::Write => {
+                let spans: Vec<LogSpan> = live.iter().map(|&id| LogSpan::whole(id)).collect();
+                self.walk_logs(state, (files, &files.values), &spans)
+            }
+            FileAccess::Follow => self.patiently(|| self.walk_followed_logs()),
+        };
         // `tails` has already reported damaged values after the recorded lengths.
         if let Err(error) = found
             && self.report.problems.iter().all(|known| known.to_string() != error.to_string())
         {
             self.report.problems.push(error);
         }
-        Ok(())
+    }
+
+    /// Walks the logs as they are now, in the order of a reader: a recovery may have truncated them meanwhile.
+    fn walk_followed_logs(&self) -> Result<()> {
+        let catch_up = || self.held.catch_up.as_deref().map_or(Ok(()), CatchUp::catch_up);
+        let missing = || Error::NotFound { path: self.dir.path().into() };
+        let state = read_manifest(&self.dir)?.ok_or_else(missing)?;
+        let files = Files::list(&self.dir)?;
+        catch_up()?;
+        let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
+        let spans = log_spans(&self.dir, &live, None)?;
+        // Values that their commits point at were written before.
+        catch_up()?;
+        self.walk_logs(&state, (&files, &[]), &spans)
+    }
+
+    fn walk_logs(&self, state: &ManifestState, (files, present): (&Files, &[FileId]), spans: &[LogSpan]) -> Result<()> {
+        files.check_numbers(&self.dir, state.next_file)?;
+        state.check_logs(&self.dir, files)?;
+        let context = Arc::new(TableContext::new(0, 0));
+        let memory = Memory::new(0, 0);
+        let numbers = Numbers::from(files.last.saturating_add(1));
+        let own = (OwnPlacements::OnlyFiles, self.access);
+        let trees = state.open_trees(&self.dir, &context, (&memory, &Arc::default()), &numbers, present, own)?;
+        Logs::find(&self.dir, state, (spans, state.log_floor.first), trees.iter().map(|tree| &**tree)).map(drop)
     }
 }

@@ -27,6 +27,7 @@ use bifold_index::{
 use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
 
+use crate::background::telling::{Events, JobKind};
 use crate::{
     api::stats::counters::Counters,
     background::split::split_large,
@@ -73,6 +74,7 @@ pub(crate) struct Compactor {
     pub room: Arc<Room>,
     pub pace: Arc<Pace>,
     pub state: Arc<State>,
+    pub events: Arc<Events>,
     /// A memtable is full with so many bytes.
     pub memtable_bytes: u64,
 }
@@ -97,6 +99,12 @@ impl Compactor {
     /// # Errors
     /// As [`Compactor::compact_job`].
     pub fn compact_with(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
+        let input = || inputs(&tree.view().version, job).map(|table| table.meta().bytes).sum();
+        let describe = || (tree.name.clone(), input());
+        self.events.around(JobKind::Compaction, describe, || self.compact_told(tree, job, extra))
+    }
+
+    fn compact_told(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
         let begin = self.clock.now();
         let view = tree.view_to_hold();
         let version = &view.version;

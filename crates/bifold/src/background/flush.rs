@@ -19,6 +19,7 @@ use bifold_index::{
 use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
 
+use crate::background::telling::{Events, JobKind};
 use crate::{
     api::{options::Workers, stats::counters::Counters},
     background::{
@@ -87,6 +88,7 @@ pub(crate) struct Flusher {
     pub state: Arc<State>,
     pub syncs: Arc<Syncs>,
     pub waits: Arc<Waits>,
+    pub events: Arc<Events>,
     pub workers: Workers,
 }
 
@@ -101,8 +103,11 @@ impl Flusher {
         let oldest = if planted!("flush_newest_first") { view.sealed.first() } else { view.sealed.last() };
         let Some(layer) = oldest else { return Ok(()) };
         let begun = self.pace.flush_begins(self.clock.now());
-        let outcome = self.flush_layer(tree, &view, layer, means);
-        let bytes = outcome.is_ok().then_some(layer.memtable.data_bytes() as u64);
+        let input = layer.memtable.data_bytes() as u64;
+        let describe = || (tree.name.clone(), input);
+        let flush = || self.flush_layer(tree, &view, layer, means);
+        let outcome = self.events.around(JobKind::Flush, describe, flush);
+        let bytes = outcome.is_ok().then_some(input);
         self.pace.flush_ends(begun, bytes, self.clock.now());
         outcome
     }

@@ -31,6 +31,7 @@ use bifold_values::placement::{
     Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables, SpacePressure,
 };
 
+use crate::background::telling::{Events, JobKind};
 use crate::{
     api::stats::counters::Counters,
     background::{
@@ -156,6 +157,7 @@ pub(crate) struct Gc {
     pub reclaims: Arc<Reclaims>,
     pub flusher: Arc<Flusher>,
     pub rewrites: Arc<Rewrites>,
+    pub events: Arc<Events>,
 }
 
 impl Gc {
@@ -215,7 +217,8 @@ impl Gc {
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
     pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
         self.pace.gc_begins(self.clock.now());
-        let freed = self.gc_unpaced(tree, job, means);
+        let describe = || (tree.name.clone(), 0);
+        let freed = self.events.around(JobKind::Gc, describe, || self.gc_unpaced(tree, job, means));
         self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.clock.now());
         freed.map(drop)
     }

@@ -9,6 +9,7 @@ use bifold_values::placement::GcClaim;
 use crate::{
     background::{
         left_out::leave_out_values,
+        telling::Events,
         work::{Work, WorkState, unmark},
     },
     commit::pace::Pace,
@@ -29,6 +30,7 @@ pub(crate) struct Outcomes {
     pub health: Arc<Health>,
     pub pace: Arc<Pace>,
     pub work: Arc<Work>,
+    pub events: Arc<Events>,
 }
 
 impl Outcomes {
@@ -40,6 +42,7 @@ impl Outcomes {
     pub fn end_of_job<T>(&self, tree: &Tree, took: Took<'_>, outcome: Result<T>) -> Result<T> {
         match outcome {
             Err(error) if error.is_unreadable() && leave_out(tree, took, &error) => {
+                self.events.left_out(&tree.name, &error);
                 // What slows writers may no longer be anybody's work.
                 self.pace.update_of(&[tree.keyspace]);
                 Err(error)

@@ -23,6 +23,7 @@ use bifold_io::{fs::FileLock, threads::Threads};
 use bifold_values::placement::GcJob;
 
 use self::choice::{Choice, Garbage, Load, Role, choose};
+use crate::background::telling::Events;
 use crate::{
     api::options::{Access, Workers},
     background::{
@@ -153,6 +154,7 @@ pub(crate) struct Scheduler {
     pub compactor: Arc<Compactor>,
     pub gc: Arc<Gc>,
     pub reclaims: Arc<Reclaims>,
+    pub events: Arc<Events>,
     /// No other process opens the database before its threads have ended.
     pub _lock: Arc<dyn FileLock>,
 }
@@ -164,7 +166,7 @@ impl Scheduler {
     /// The system's error if it cannot create a thread.
     pub fn start_workers(self: &Arc<Self>) -> Result<()> {
         let Workers::Threads(count) = self.workers else { return Ok(()) };
-        if self.access == Access::ReadOnly {
+        if !self.access.writes() {
             return Ok(());
         }
         for number in 0..count.max(2) {
@@ -176,6 +178,9 @@ impl Scheduler {
         }
         let remover = self.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
         self.work.has_threads([remover]);
+        if let Some(tells) = self.events.work() {
+            self.work.has_threads([self.threads.spawn("bifold-events", tells)?]);
+        }
         Ok(())
     }
 
@@ -365,6 +370,7 @@ impl DueWork for Scheduler {
                 self.do_task(task);
             }
         });
+        self.events.tell();
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     },
     background::{
         compact::Compactor, flush::Flusher, gc::Gc, outcome::Outcomes, reclaim::Reclaims, rewrite::Rewrites,
-        schedule::Scheduler, space::Space, waits::Waits, work::Work,
+        schedule::Scheduler, space::Space, telling::Events, waits::Waits, work::Work,
     },
     commit::{
         memory::MemoryPlan,
@@ -52,6 +52,7 @@ pub(crate) struct Recovered {
     pub trees: Vec<Arc<Tree>>,
     pub damaged: Vec<Error>,
     pub reserve_bytes: u64,
+    pub events: Arc<Events>,
 }
 
 /// What the parts share.
@@ -75,6 +76,7 @@ pub(super) struct Shared {
     pub counters: Arc<Counters>,
     pub numbers: Numbers,
     pub trees: Arc<Trees>,
+    pub events: Arc<Events>,
     pub lock: Arc<dyn FileLock>,
 }
 
@@ -94,7 +96,7 @@ impl Shared {
             found.options.free_bytes_min,
             (found.reserve_bytes, found.manifest.snapshot_bytes()),
         ));
-        let health = Arc::new(Health::new(Arc::clone(&signal), found.options.access));
+        let health = Arc::new(Health::new(Arc::clone(&signal), found.options.access, Arc::clone(&found.events)));
         let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
         let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
         let state = State {
@@ -135,6 +137,7 @@ impl Shared {
             counters,
             numbers: found.numbers,
             trees,
+            events: found.events,
             lock: Arc::from(found.lock),
         }
     }
@@ -171,6 +174,7 @@ impl Shared {
             pace: Arc::clone(&self.pace),
             trees: Arc::clone(&self.trees),
             waits: Arc::clone(waits),
+            events: Arc::clone(&self.events),
             memtable_bytes: self.plan.memtable,
         };
         Committer {
@@ -190,7 +194,12 @@ impl Shared {
     }
 
     pub fn outcomes(&self) -> Outcomes {
-        Outcomes { health: Arc::clone(&self.health), pace: Arc::clone(&self.pace), work: Arc::clone(&self.work) }
+        Outcomes {
+            health: Arc::clone(&self.health),
+            pace: Arc::clone(&self.pace),
+            work: Arc::clone(&self.work),
+            events: Arc::clone(&self.events),
+        }
     }
 
     pub fn flusher(&self, waits: &Arc<Waits>, syncs: &Arc<Syncs>) -> Flusher {
@@ -210,6 +219,7 @@ impl Shared {
             state: Arc::clone(&self.state),
             syncs: Arc::clone(syncs),
             waits: Arc::clone(waits),
+            events: Arc::clone(&self.events),
             workers: self.options.workers,
         }
     }
@@ -225,6 +235,7 @@ impl Shared {
             room: Arc::clone(&self.room),
             pace: Arc::clone(&self.pace),
             state: Arc::clone(&self.state),
+            events: Arc::clone(&self.events),
             memtable_bytes: self.plan.memtable,
         }
     }
@@ -311,6 +322,7 @@ impl Parts {
             reclaims: Arc::clone(&reclaims),
             flusher: Arc::clone(&flusher),
             rewrites: Arc::clone(&rewrites),
+            events: Arc::clone(&of.events),
         });
         let scheduler = Arc::new(Scheduler {
             threads: Arc::clone(&of.env.threads),
@@ -332,6 +344,7 @@ impl Parts {
             compactor,
             gc: Arc::clone(&gc),
             reclaims,
+            events: Arc::clone(&of.events),
             _lock: Arc::clone(&of.lock),
         });
         if of.options.workers == Workers::Caller {

@@ -44,9 +44,11 @@ pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 pub struct Range {
     pub(super) state: ScanState,
     pub(super) front: Ahead,
-    back: Ahead,
+    pub(super) back: Ahead,
     /// Entries that it may still yield; `None` if there is no limit.
     pub(super) left: Option<usize>,
+    /// What its caller wants of them.
+    pub(super) wanted: Wanted,
     pub(super) pinned: Arc<Pinned>,
 }
 
@@ -56,9 +58,18 @@ pub(super) struct Ahead {
     /// The first one is yielded next.
     pub items: VecDeque<AheadItem>,
     /// How many entries were read ahead at last; 0 at the beginning.
-    window: usize,
+    pub window: usize,
     /// How many it has yielded.
     pub yielded: usize,
+    /// The last key that it has taken from what the other end had read ahead.
+    pub taken: Option<Box<[u8]>>,
+}
+
+/// What is wanted of the entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    All,
+    Keys,
 }
 
 /// An entry that was read ahead.
@@ -69,7 +80,7 @@ pub(super) struct AheadItem {
 }
 
 /// One of the two ends.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Front,
     Back,
@@ -94,8 +105,11 @@ pub(super) enum ScanState {
     /// Nothing was asked for yet.
     Fresh(Box<Fresh>),
     Walking(Box<Visible>),
-    /// It could not begin; the error is yielded once.
+    /// It could not begin or go on; the error is yielded once.
     Failed(Option<bifold_contract::Error>),
+    /// The ends have met. A seek moves them apart.
+    Met(Box<Visible>),
+    /// There is nothing between the bounds.
     Done,
 }
 
@@ -115,6 +129,17 @@ pub struct Pair {
     payload: Value,
     pinned: Arc<Pinned>,
     announced: Option<Arc<Stretches>>,
+}
+
+impl AheadItem {
+    /// An entry whose value was not announced.
+    pub fn of(item: Item) -> Self {
+        Self { item, announced: None }
+    }
+
+    pub fn key(&self) -> &[u8] {
+        &self.item.key
+    }
 }
 
 impl Pair {
@@ -143,6 +168,12 @@ impl Pair {
             }
             Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
         }
+    }
+
+    /// The key alone.
+    #[must_use]
+    pub fn into_key(self) -> Box<[u8]> {
+        self.key
     }
 
     /// Key and value.
@@ -219,7 +250,8 @@ impl Reader {
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
         let reader = Arc::clone(self);
         let pinned = Arc::new(Pinned { reader, tree, values, snapshot, values_asked });
-        Range { state, front: Ahead::default(), back: Ahead::default(), left: None, pinned }
+        let (front, back) = (Ahead::default(), Ahead::default());
+        Range { state, front, back, left: None, wanted: Wanted::All, pinned }
     }
 }
 
@@ -233,26 +265,27 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
     }
 }
 
-/// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from the lower bound
-/// on, should they come from the device.
-fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<usize>) -> Visible {
+/// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from a key on, should
+/// they come from the device: from the lower bound, unless another key is given.
+fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>) -> Visible {
     let Fresh { view, bounds: (lower, upper), seqno } = fresh;
     if pinned.tree.note_scan(&view) {
         pinned.snapshot.makes_due(pinned.tree.keyspace);
     }
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
-    let is_first = AtomicBool::new(ahead.is_some());
+    let announced = ahead.and_then(|(entries, key)| Some((entries, key.map(Box::from).or_else(|| from.clone())?)));
+    let is_first = AtomicBool::new(announced.is_some());
     let make = Box::new(move || {
         let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
         let streams = view.version.streams_overlapping(from.as_deref(), to.as_deref());
         let mut runs: Vec<RunCursor> = streams.map(|stream| stream.cursor(ReadMode::Scan)).collect();
-        if let (Some(from), Some(entries)) = (&from, ahead)
+        if let Some((entries, from)) = &announced
             && is_first.swap(false, Relaxed)
             && pinned.tree.scans.are_tables_cold(from, || run::is_cold(&mut runs, from))
-            && entries > 0
+            && *entries > 0
         {
-            run::announce(&mut runs, from, entries as u64);
+            run::announce(&mut runs, from, *entries as u64);
         }
         MergeCursor::new(memtables.chain(runs.into_iter().map(Source::Run)).collect())
     });
@@ -322,7 +355,7 @@ impl Range {
         if self.left == Some(0) {
             return None;
         }
-        self.begin(end);
+        self.begin(end, None);
         self.look_ahead(end);
         let (this, other) = match end {
             End::Front => (&mut self.front, &mut self.back),
@@ -337,7 +370,11 @@ impl Range {
                     return error.take().map(Err);
                 }
                 // The ends have met: the rest is what the other end has read ahead.
-                ScanState::Fresh(_) | ScanState::Walking(_) | ScanState::Done => other.items.pop_back()?,
+                ScanState::Fresh(_) | ScanState::Walking(_) | ScanState::Met(_) | ScanState::Done => {
+                    let item = other.items.pop_back()?;
+                    this.taken = Some(item.key().into());
+                    item
+                }
             },
         };
         this.yielded += 1;
@@ -348,17 +385,30 @@ impl Range {
         Some(Ok(Pair { key, seqno, kind, payload, pinned, announced }))
     }
 
-    /// Begins to walk if nothing was asked for yet.
-    pub(super) fn begin(&mut self, end: End) {
+    /// Begins to walk if nothing was asked for yet: at the bound of this end, unless a key is given.
+    pub(super) fn begin(&mut self, end: End, key: Option<&[u8]>) {
         if let ScanState::Fresh(_) = self.state
             && let ScanState::Fresh(fresh) = std::mem::replace(&mut self.state, ScanState::Done)
         {
             let ahead = match end {
-                End::Front => Some(self.left.unwrap_or_else(|| self.pinned.tree.scans.expected())),
+                End::Front => Some((self.left.unwrap_or_else(|| self.pinned.tree.scans.expected()), key)),
                 End::Back => None,
             };
-            self.state = ScanState::Walking(Box::new(walk(*fresh, Arc::clone(&self.pinned), ahead)));
+            let mut visible = walk(*fresh, Arc::clone(&self.pinned), ahead);
+            if self.wanted == Wanted::Keys {
+                visible.leave_out_payloads();
+            }
+            self.state = ScanState::Walking(Box::new(visible));
         }
+    }
+
+    /// The ends have met, or an error ends both.
+    pub(super) fn end(&mut self, outcome: Result<()>) {
+        self.state = match (outcome, std::mem::replace(&mut self.state, ScanState::Done)) {
+            (Err(error), _) => ScanState::Failed(Some(error)),
+            (Ok(()), ScanState::Walking(visible)) => ScanState::Met(visible),
+            (Ok(()), other) => other,
+        };
     }
 
     /// Refills the window of one end once it is at most half full.
@@ -368,7 +418,7 @@ impl Range {
             End::Back => (&mut self.back, Visible::next_back),
         };
         let ScanState::Walking(visible) = &mut self.state else { return };
-        let prefetches = self.pinned.prefetches(ahead.window == 0);
+        let prefetches = self.wanted == Wanted::All && self.pinned.prefetches(ahead.window == 0);
         let scans = &self.pinned.tree.scans;
         let window = match (prefetches, self.left) {
             (false, _) => 1,
@@ -381,32 +431,37 @@ impl Range {
             return;
         }
         ahead.window = window;
-        while ahead.items.len() < ahead.window {
+        let mut ended = None;
+        while ahead.items.len() < ahead.window && ended.is_none() {
             match advance(visible) {
-                Ok(Some(item)) => ahead.items.push_back(AheadItem { item, announced: None }),
-                Ok(None) => {
-                    self.state = ScanState::Done;
-                    break;
-                }
-                Err(error) => {
-                    self.state = ScanState::Failed(Some(error));
-                    break;
-                }
+                Ok(Some(item)) => ahead.items.push_back(AheadItem::of(item)),
+                Ok(None) => ended = Some(Ok(())),
+                Err(error) => ended = Some(Err(error)),
             }
         }
         if prefetches {
             self.pinned.prefetch(&mut ahead.items, present);
+        }
+        if let Some(outcome) = ended {
+            self.end(outcome);
+        }
+    }
+}
+
+impl Range {
+    /// Notes how many entries were asked for since it began or was last sought.
+    pub(super) fn note_length(&mut self) {
+        let scans = &self.pinned.tree.scans;
+        let yielded = std::mem::take(&mut self.front.yielded) + std::mem::take(&mut self.back.yielded);
+        if yielded > 0 && scans.have_lengths() {
+            scans.note_length(yielded);
         }
     }
 }
 
 impl Drop for Range {
     fn drop(&mut self) {
-        let scans = &self.pinned.tree.scans;
-        let yielded = self.front.yielded + self.back.yielded;
-        if yielded > 0 && scans.have_lengths() {
-            scans.note_length(yielded);
-        }
+        self.note_length();
     }
 }
 

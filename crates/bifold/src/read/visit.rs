@@ -110,7 +110,7 @@ impl Range {
     /// # Errors
     /// I/O errors and corruption. An entry whose value cannot be read is passed over by the next call.
     pub fn visit(&mut self, mut see: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
-        self.begin(End::Front);
+        self.begin(End::Front, None);
         let (mut queue, mut tally) = (Queue::default(), Tally::default());
         let ended = self.visit_from(&mut queue, &mut tally, &mut see);
         // What was read ahead in vain comes next.
@@ -149,8 +149,8 @@ impl Range {
             let ScanState::Walking(visible) = &mut self.state else { break };
             match visible.advance_front() {
                 Ok(true) => {}
-                Ok(false) => self.state = ScanState::Done,
-                Err(error) => self.state = ScanState::Failed(Some(error)),
+                Ok(false) => self.end(Ok(())),
+                Err(error) => self.end(Err(error)),
             }
             let ScanState::Walking(visible) = &self.state else { break };
             let Some(entry) = visible.front() else { break };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bifold_contract::{Edit, Error, KeyspaceEdit, Result, planted};
 
 use crate::{
-    api::options::{Access, HashIndex, KeyspaceOptions},
+    api::options::{HashIndex, KeyspaceOptions},
     state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
@@ -67,7 +67,7 @@ impl State {
         }
         options.check()?;
         can_become(&tree.name, &stored, options)?;
-        if self.access == Access::ReadOnly {
+        if !self.access.writes() {
             let reason = format!(
                 "keyspace `{}` has other options, and a database that is open read-only cannot change them: leave \
                  them out, or open it for writing",

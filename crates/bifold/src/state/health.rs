@@ -21,7 +21,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-use crate::{api::options::Access, waiting::signal::Signal};
+use crate::{api::options::Access, background::telling::Events, waiting::signal::Signal};
 
 /// The state of health of one open database.
 #[derive(Debug, Default)]
@@ -30,19 +30,24 @@ pub(crate) struct Health {
     closed: AtomicBool,
     signal: Arc<Signal>,
     access: Access,
+    events: Arc<Events>,
 }
 
 impl Health {
-    /// A healthy state of a database opened for `access`. A failure notifies the threads that wait at `signal`.
-    pub fn new(signal: Arc<Signal>, access: Access) -> Self {
-        Self { signal, access, ..Self::default() }
+    /// A healthy state of a database opened for `access`. A failure notifies the threads that wait at `signal`, and is
+    /// told.
+    pub fn new(signal: Arc<Signal>, access: Access, events: Arc<Events>) -> Self {
+        Self { signal, access, events, ..Self::default() }
     }
 
     /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
         // `Full` is no failure: it was found before anything changed.
         if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::Full { .. })) {
-            let _first_cause_stays = self.first_failure.set(error.clone());
+            // The first cause stays.
+            if self.first_failure.set(error.clone()).is_ok() {
+                self.events.poisoned(error);
+            }
             self.signal.notify();
         }
         outcome
@@ -63,7 +68,7 @@ impl Health {
     /// # Errors
     /// [`Error::ReadOnly`], and those of [`Health::writable`].
     pub fn takes_writes(&self) -> Result<()> {
-        if self.access == Access::ReadOnly {
+        if !self.access.writes() {
             self.open()?;
             return Err(Error::ReadOnly);
         }

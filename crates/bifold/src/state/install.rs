@@ -28,7 +28,7 @@ use bifold_index::{
     version::Version,
 };
 use bifold_io::Dir;
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
+use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::FileAccess};
 
 use crate::{
     api::{
@@ -283,6 +283,8 @@ impl State {
         if !manifest.is_long(self.room.is_short()) {
             return Ok(());
         }
+        // Each manifest begins with a larger number than the one before: readers know them by it.
+        let _unused = self.numbers.take();
         let mut state = self.as_edit(floor);
         self.health.watch(self.add_new_values(&mut state))?;
         self.health.watch(manifest.rewrite(&state))
@@ -332,11 +334,13 @@ impl State {
         // Ids are never reused: those of dropped keyspaces may still occur in logs. File numbers never repeat either.
         let id = KeyspaceId::try_from(self.numbers.take())
             .map_err(|_| Error::invalid("keyspace", "no numbers are left for new keyspaces"))?;
-        let context = presets::value_home(&self.dir, id, &self.numbers, (&self.value_memory, &self.unsynced), true);
+        let context =
+            presets::value_home(&self.dir, id, &self.numbers, (&self.value_memory, &self.unsynced), FileAccess::Write);
         let values = FoundFiles {
             context,
             listed: &ValueEdit::default(),
             present: &[],
+            before: None,
             own: OwnPlacements::Of(&self.placements),
         };
         let version = presets::empty_version(options, &self.tables);

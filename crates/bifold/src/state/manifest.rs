@@ -11,7 +11,7 @@
 
 use bifold_contract::{Edit, IoSource, Result, planted};
 use bifold_format::{manifest, names};
-use bifold_io::{Dir, Writer};
+use bifold_io::{Dir, Writer, pins::Position};
 
 /// The manifest is rewritten when the edits since its snapshot exceed this many bytes plus the snapshot's own size.
 const EDIT_BYTES_MAX: u64 = 1 << 20;
@@ -26,6 +26,8 @@ pub(crate) struct ManifestFile {
     file: Option<Writer>,
     snapshot_bytes: u64,
     database_id: u64,
+    /// The next file number when it was begun.
+    begun_at: u64,
 }
 
 impl ManifestFile {
@@ -34,14 +36,14 @@ impl ManifestFile {
     /// # Errors
     /// I/O errors; the old manifest is then still valid.
     pub fn create(dir: &Dir, database_id: u64, state: &Edit) -> Result<Self> {
-        let mut manifest = Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id };
+        let mut manifest = Self::frozen(dir, database_id);
         manifest.rewrite(state)?;
         Ok(manifest)
     }
 
     /// The manifest of a database open read-only: it takes no edits.
     pub fn frozen(dir: &Dir, database_id: u64) -> Self {
-        Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id }
+        Self { dir: dir.clone(), file: None, snapshot_bytes: 0, database_id, begun_at: 0 }
     }
 
     /// The id of the database, by which files of different databases differ.
@@ -64,8 +66,16 @@ impl ManifestFile {
             if !planted!("skip_manifest_sync") {
                 file.sync()?;
             }
+            self.note_position();
         }
         Ok(())
+    }
+
+    /// From now on readers may have read this far.
+    fn note_position(&self) {
+        if let Some(pins) = self.dir.pins() {
+            pins.note_position(Position { manifest: self.begun_at, offset: self.bytes() });
+        }
     }
 
     /// Its size when it was last rewritten, in bytes.
@@ -98,6 +108,8 @@ impl ManifestFile {
         self.snapshot_bytes = file.len();
         // Opened by its final name: errors must not name the temporary file.
         self.file = Some(self.dir.open_append(names::MANIFEST, IoSource::Manifest)?);
+        self.begun_at = state.next_file.unwrap_or(0);
+        self.note_position();
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use bifold_values::{
     parts::{
         budget::Memory,
         unsynced::Unsynced,
-        value_files::{StoreContext, ValueFiles},
+        value_files::{FileAccess, StoreContext, ValueFiles},
     },
     placements::{
         Settings, diffkv::DiffKv, hashkv::HashKv, inline::Inline, novkv::NovKv, streams::Streams, unikv::UniKv,
@@ -38,8 +38,11 @@ use crate::{
 /// # Errors
 /// I/O errors and corruption of value files.
 pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: FoundFiles<'_>) -> Result<ValueStore> {
-    let FoundFiles { context, listed, present, own } = found;
-    let files = Arc::new(ValueFiles::open(context, listed, present)?);
+    let FoundFiles { context, listed, present, before, own } = found;
+    let files = Arc::new(match before {
+        Some(before) => ValueFiles::open_after(context, listed, before)?,
+        None => ValueFiles::open(context, listed, present)?,
+    });
     Ok(match options.placement {
         PlacementKind::Inline => ValueStore::new(files, Inline),
         PlacementKind::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
@@ -61,7 +64,7 @@ pub(crate) fn value_home(
     keyspace: KeyspaceId,
     numbers: &Numbers,
     (memory, unsynced): (&Memory, &Arc<Unsynced>),
-    writes: bool,
+    access: FileAccess,
 ) -> StoreContext {
     let numbers = numbers.clone();
     let new_file = Arc::new(move || numbers.take());
@@ -69,7 +72,7 @@ pub(crate) fn value_home(
         dir: dir.clone(),
         keyspace,
         new_file,
-        writes,
+        access,
         memory: memory.clone(),
         unsynced: Arc::clone(unsynced),
     }
@@ -83,6 +86,8 @@ pub(crate) struct FoundFiles<'a> {
     pub listed: &'a ValueEdit,
     /// The value files in the directory.
     pub present: &'a [FileId],
+    /// The files of an earlier state, which stay open, if another process is writing.
+    pub before: Option<&'a ValueFiles>,
     /// Placements of others.
     pub own: OwnPlacements<'a>,
 }

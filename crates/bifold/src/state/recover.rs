@@ -25,20 +25,28 @@ mod state;
 use std::{io::ErrorKind, path::Path, sync::Arc};
 
 use bifold_contract::{Corruption, Error, FileId, LogFloor, Result, planted};
-use bifold_format::{frame::FILE_HEADER_BYTES, names};
+use bifold_format::{
+    frame::FILE_HEADER_BYTES,
+    names::{self, FileKind},
+};
 use bifold_index::table::TableContext;
-use bifold_io::{Dir, Env, LockMode, fs::FileLock};
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::restore_names};
+use bifold_io::{Dir, Env, LockMode, fs::FileLock, pins::Pins};
+use bifold_values::parts::{
+    budget::Memory,
+    unsynced::Unsynced,
+    value_files::{FileAccess, restore_names},
+};
 
 use self::finish::{finish, frozen_logs, release_reserve};
-use self::replay::Replay;
 pub(crate) use self::{
     files::Files,
-    logs::Logs,
-    state::{ManifestState, read_manifest, read_whole},
+    logs::{LogSpan, Logs},
+    replay::Replay,
+    state::{KeyspaceState, ManifestState, read_manifest, read_whole},
 };
 use crate::{
     api::options::{Access, IfMissing, Options},
+    background::telling::Events,
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
     state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements},
@@ -50,9 +58,13 @@ use crate::{
 /// I/O errors, corruption, [`Error::Locked`], [`Error::NotFound`].
 pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Engine>> {
     let plan = MemoryPlan::of(&options);
-    let writes = options.access == Access::ReadWrite;
+    let writes = options.access.writes();
     let creates = writes && options.if_missing == IfMissing::Create;
     let (dir, lock) = take(&env, path, &options, &plan)?;
+    let events = Arc::new(Events::new(&options.listener, &env.clock));
+    if let Some(observer) = events.observer() {
+        dir.observe(observer);
+    }
     // Checked again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
     let state = state_there(&dir, &files)?;
@@ -63,10 +75,12 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
     let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
     let numbers = Numbers::from(state.next_file.max(files.last + 1).max(1));
-    let own = (OwnPlacements::Of(&options.placements), writes);
+    let file_access = if writes { FileAccess::Write } else { FileAccess::Read };
+    let own = (OwnPlacements::Of(&options.placements), file_access);
     let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, own)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
-    let found = Logs::find(&dir, &state, &logs, trees.iter().map(|tree| &**tree))?;
+    let spans: Vec<LogSpan> = logs.iter().map(|&id| LogSpan::whole(id)).collect();
+    let found = Logs::find(&dir, &state, (&spans, state.log_floor.first), trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
     numbers.raise_above(found.last_file);
     trees.iter().try_for_each(|tree| tree.placement().finish_recovery(found.next - 1, found.durable))?;
@@ -75,7 +89,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
     let (manifest, wal) = match options.access {
         Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), next_seqno, &files)?,
-        Access::ReadOnly => {
+        Access::ReadOnly | Access::Follow => {
             (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
         }
     };
@@ -97,6 +111,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         trees,
         damaged: found.damaged.clone(),
         reserve_bytes,
+        events,
     });
     start(&engine, &files, &found)?;
     Ok(engine)
@@ -104,11 +119,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
 
 /// The directory, locked for what it is opened for, and with all files under their own names.
 fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<(Dir, Box<dyn FileLock>)> {
-    let mut dir = Dir::new(Arc::clone(&env.fs), path);
-    if options.open_files_max > 0 {
-        dir = dir.with_open_files_max(options.open_files_max as usize);
-    }
-    let writes = options.access == Access::ReadWrite;
+    let dir = dir_of(env, path, options);
+    let writes = options.access.writes();
     let creates = writes && options.if_missing == IfMissing::Create;
     if !creates && !is_any_there(&dir)? {
         return Err(Error::NotFound { path: path.into() });
@@ -117,6 +129,7 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
         make_durable_dir(&dir)?;
     }
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
+    let dir = if writes { pinned(dir) } else { dir };
     let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options))?;
     // Where files are copied when they are written to, recovery needs room, too.
     if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
@@ -126,9 +139,28 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
     Ok((dir, lock))
 }
 
+/// The directory of a database, with the limit on open files that `options` ask for.
+pub(crate) fn dir_of(env: &Env, path: &Path, options: &Options) -> Dir {
+    let dir = Dir::new(Arc::clone(&env.fs), path);
+    match options.open_files_max {
+        0 => dir,
+        max => dir.with_open_files_max(max as usize),
+    }
+}
+
+/// The same directory, with the files that readers beside this writer need kept.
+fn pinned(dir: Dir) -> Dir {
+    let number = |name: &str| match names::parse(name) {
+        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) => Some(id),
+        _ => None,
+    };
+    let pins = Pins::of(&dir, number);
+    dir.with_pins(pins)
+}
+
 /// What is left to do once there is an engine: leftovers are deleted, logs replayed, the reserve filled.
 fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
-    let writes = engine.options.access == Access::ReadWrite;
+    let writes = engine.options.access.writes();
     let replay = Replay { state: &engine.state, flusher: &engine.flusher, memtable_bytes: engine.plan.memtable };
     if writes {
         replay.remove_unreferenced(files)?;

@@ -10,8 +10,8 @@
 //! A [`View`] is immutable except for the active memtable, which only gains entries. Readers load it with one atomic
 //! step and hold it as long as they like. Only `install` replaces it.
 //!
-//! **Invariant:** everything in `active` is newer than everything in `sealed`, the sealed memtables are ordered by
-//! age, and all are newer than `version`. A view loaded after a commit was acknowledged contains that commit.
+//! **Invariant:** `active` is newer than `sealed`, which is ordered by age, and both are newer than `version`. A view
+//! loaded after a commit was acknowledged contains that commit.
 
 use std::{
     collections::BTreeMap,
@@ -308,7 +308,7 @@ impl Tree {
         });
     }
 
-    /// What readers see now. Cheap; to be held for one read.
+    /// What readers see now, for one read.
     pub fn view(&self) -> arc_swap::Guard<Arc<View>> {
         self.view.load()
     }
@@ -360,6 +360,11 @@ impl Tree {
         });
     }
 
+    /// Begins with these memtables. Nobody reads it yet.
+    pub fn take_layers(&self, active: Arc<Layer>, sealed: Vec<Arc<Layer>>) {
+        self.view.store(Arc::new(View { active, sealed, ..View::clone(&self.view()) }));
+    }
+
     /// The shape of the tables of `view`, which is a view of this tree.
     pub fn shape<'v>(&self, view: &'v View) -> &'v TreeShape {
         view.shape.get_or_init(|| Arc::new(TreeShape::new(view.version.shape(), view.settings.policy.as_ref())))
@@ -375,8 +380,7 @@ impl Tree {
         if is_stuck { 0.0 } else { debt }
     }
 
-    /// The most useful compaction without busy or unreadable tables. `busy` is what all running jobs of the tree have
-    /// taken.
+    /// The most useful compaction without busy or unreadable tables. All running jobs of the tree have taken `busy`.
     pub fn choose(&self, busy: &Busy) -> Option<CompactionJob> {
         if self.is_changing_policy.load(Ordering::Acquire) {
             if !busy.tables.is_empty() || !busy.outputs.is_empty() {
@@ -472,7 +476,7 @@ impl Tree {
         self.dropped.load(Ordering::Acquire)
     }
 
-    /// Whether it can be read while the database is in this `health`.
+    /// Whether it can be read in this `health`.
     ///
     /// # Errors
     /// [`Error::Closed`].

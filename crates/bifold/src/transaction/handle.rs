@@ -244,9 +244,9 @@ impl Transaction {
     /// of the transaction's own snapshot.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing of it is visible then.
-    /// If a write or a sync failed, the next open may find all of it committed, or nothing. [`Error::Closed`] also when
-    /// a keyspace was dropped that was read.
+    /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing of it is visible
+    /// then. If a write or a sync failed, the next open may find all of it committed, or nothing. [`Error::Closed`]
+    /// also when a keyspace was dropped that was read.
     pub fn commit(self) -> Result<SeqNo> {
         let durability = self.options.durability.unwrap_or(self.handle.engine.options.durability);
         self.commit_with(durability)

@@ -300,6 +300,7 @@ fn has_shape(db: &Db, compaction: Compaction, when: &str) {
         Compaction::Leveled(_) => beneath.iter().all(|&runs| runs <= 1),
         Compaction::Tiered(tiered) => runs.iter().all(|&runs| runs < u64::from(tiered.size_ratio)),
         Compaction::TwoLayer(_) => beneath.iter().sum::<u64>() <= 1,
+        other => panic!("{other:?} has no shape here"),
     };
     assert!(is_right, "{when}: runs of levels {runs:?}");
 }

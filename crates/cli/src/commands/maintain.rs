@@ -87,7 +87,7 @@ pub fn checkpoint(args: &CheckpointArgs, global: &Global, out: &mut Output) -> R
     if args.to.symlink_metadata().is_ok() {
         return Err(Failure::trouble(format!("{} exists: give a new directory for the checkpoint", args.to.display())));
     }
-    let db = open::existing(&args.db, global, Access::ReadWrite)?;
+    let db = open::to_copy(&args.db, global)?;
     let (begin, bytes_before) = (Instant::now(), size(&args.db)?);
     let progress = Progress::bytes("copying", 0);
     let unfinished = Unfinished::new(&args.to);

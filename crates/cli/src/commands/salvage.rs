@@ -88,6 +88,7 @@ fn print_key(key: &SalvagedKey<'_>, global: &Global, out: &mut Output) -> Result
         Fate::RangeDeleted => "deleted with a range",
         Fate::Moved => "moved",
         Fate::Dropped => "dropped",
+        _ => "unknown to this program",
     };
     if !global.json {
         return out.line(format!("{}\t{}\t{}\t{fate}", key.keyspace, escape::escaped(key.key), key.seqno));

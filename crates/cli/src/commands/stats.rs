@@ -171,7 +171,7 @@ fn moved(stats: &Stats, out: &mut Output) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use bifold::{Db, stats::SnapshotStats};
+    use bifold::Db;
 
     use super::*;
 
@@ -182,7 +182,9 @@ mod tests {
         let mut space = db.stats().space;
         assert!(drained(&space).is_empty());
         space.pinned_bytes = 3 << 20;
-        space.pinned_by = Some(SnapshotStats { seqno: 1234, age_ms: 5600, kind: "snapshot" });
+        let _oldest = db.snapshot();
+        space.pinned_by = db.stats().snapshots.pop();
+        space.pinned_by.as_mut().unwrap().age_ms = 5600;
         space.awaiting_sync_bytes = 1 << 20;
         let lines = drained(&space);
         assert!(lines[0].contains("3.0 MiB") && lines[0].contains("the oldest snapshot"), "{lines:?}");

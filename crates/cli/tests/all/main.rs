@@ -19,6 +19,7 @@ mod options;
 mod own_placement;
 mod pipes;
 mod round_trips;
+mod running;
 mod salvage;
 mod validate;
 mod vat;

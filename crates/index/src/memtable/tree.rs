@@ -134,6 +134,20 @@ impl Tree {
         })
     }
 
+    /// About which part of all keys is below `key`, from 0 to 1: exact if all nodes have as many keys.
+    pub(super) fn share_below(&self, key: &[u8]) -> f64 {
+        let (mut below, mut width) = (0.0, 1.0);
+        let leaf = self.descend(|node| {
+            let (order, position) = at_or_below(node, key);
+            width /= (order.len() + 1) as f64;
+            below += width * position as f64;
+            (order, position)
+        });
+        let Some(leaf) = leaf else { return 0.0 };
+        let place = leaf.search(key);
+        below + width * place.rank as f64 / place.order.len().max(1) as f64
+    }
+
     pub(super) fn first_leaf(&self) -> Option<Node<'_>> {
         self.descend(|node| (node.order(), 0))
     }

@@ -17,6 +17,7 @@
 
 pub mod context;
 pub mod cursor;
+mod estimate;
 pub mod verify;
 pub mod writer;
 

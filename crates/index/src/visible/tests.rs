@@ -171,3 +171,115 @@ proptest! {
         prop_assert_eq!(seen, expected);
     }
 }
+
+/// A call on an end.
+#[derive(Clone, Debug)]
+enum Move {
+    Next,
+    NextBack,
+    Seek(String),
+    SeekBack(String),
+    Pass(String),
+    PassBack(String),
+}
+
+fn any_move() -> impl Strategy<Value = Move> {
+    // Also before, between and behind all keys.
+    let key = || (0..10u8, 0..3usize).prop_map(|(key, tail)| name(key) + ["", "\0", "z"][tail]);
+    prop_oneof![
+        6 => Just(Move::Next),
+        6 => Just(Move::NextBack),
+        3 => key().prop_map(Move::Seek),
+        3 => key().prop_map(Move::SeekBack),
+        1 => key().prop_map(Move::Pass),
+        1 => key().prop_map(Move::PassBack),
+    ]
+}
+
+proptest! {
+    /// The model is a list of keys, and where the two ends are in it.
+    #[test]
+    fn each_end_goes_where_it_is_sought_and_never_past_the_other(
+        history in prop::collection::vec((0..10u8, prop::bool::ANY, 0..3usize), 0..60),
+        snapshot in 20..70u64,
+        lower in bound(),
+        upper in bound(),
+        moves in prop::collection::vec(any_move(), 0..40),
+    ) {
+        let mut model = BTreeMap::new();
+        let mut pieces = vec![vec![]; 3];
+        for (seqno, (key, is_put, source)) in (1..).zip(history) {
+            pieces[source].push(if is_put { put(&name(key), seqno) } else { delete(&name(key), seqno) });
+            match is_put {
+                _ if seqno > snapshot => {}
+                true => drop(model.insert(name(key), seqno)),
+                false => drop(model.remove(&name(key))),
+            }
+        }
+        let within = |key: &str| !super::is_below(key.as_bytes(), &lower) && !super::is_above(key.as_bytes(), &upper);
+        let all: Vec<(String, SeqNo)> = model.into_iter().filter(|(key, _)| within(key)).collect();
+        let (mut first, mut end) = (0, all.len());
+        let sources = pieces.into_iter().map(VecCursor::new).collect();
+        let mut visible = visible(sources, &[], snapshot, (lower.clone(), upper.clone()));
+        for one in moves {
+            let (expected, found) = match &one {
+                Move::Next if first < end => {
+                    first += 1;
+                    (all.get(first - 1), visible.next_front().unwrap())
+                }
+                Move::Next => {
+                    first = first.max(end);
+                    (None, visible.next_front().unwrap())
+                }
+                Move::NextBack if first < end => {
+                    end -= 1;
+                    (all.get(end), visible.next_back().unwrap())
+                }
+                Move::NextBack => {
+                    end = end.min(first);
+                    (None, visible.next_back().unwrap())
+                }
+                Move::Seek(key) => {
+                    first = all.partition_point(|(k, _)| k < key);
+                    visible.seek_front(key.as_bytes()).unwrap();
+                    continue;
+                }
+                Move::Pass(key) | Move::PassBack(key) if !within(key) => continue,
+                Move::Pass(key) => {
+                    first = all.partition_point(|(k, _)| k <= key);
+                    visible.pass_front(key.as_bytes()).unwrap();
+                    continue;
+                }
+                Move::PassBack(key) => {
+                    end = all.partition_point(|(k, _)| k < key);
+                    visible.pass_back(key.as_bytes()).unwrap();
+                    continue;
+                }
+                Move::SeekBack(key) => {
+                    end = all.partition_point(|(k, _)| k <= key);
+                    visible.seek_back(key.as_bytes()).unwrap();
+                    continue;
+                }
+            };
+            let found = found.map(|item| (String::from_utf8(item.key.into()).unwrap(), item.seqno));
+            prop_assert_eq!(found.as_ref(), expected, "{:?}", one);
+        }
+    }
+}
+
+#[test]
+fn entries_without_payloads_are_the_same_entries() -> Result<()> {
+    for back in [false, true] {
+        let source = VecCursor::new(vec![put("a", 1), put("b", 2), delete("c", 3)]);
+        let mut visible = visible(vec![source], &[], 9, EVERYTHING);
+        visible.leave_out_payloads();
+        let mut keys = Vec::new();
+        while let Some(item) = if back { visible.next_back()? } else { visible.next_front()? } {
+            assert!(item.payload.is_empty());
+            keys.push((item.key[0], item.seqno));
+        }
+        keys.sort_unstable();
+        assert_eq!(keys, [(b'a', 1), (b'b', 2)]);
+    }
+    Ok(())
+}

@@ -169,6 +169,14 @@ impl Reader {
         self.len
     }
 
+    /// The file's length in bytes now: another process may have appended to it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn len_now(&self) -> Result<u64> {
+        self.slot.with(|file| file.len())
+    }
+
     /// Whether the file was empty when it was first opened.
     #[must_use]
     pub fn is_empty(&self) -> bool {

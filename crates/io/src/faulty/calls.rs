@@ -9,7 +9,7 @@ use bifold_contract::{Error, Result};
 
 use super::{FaultKind, FaultyFs};
 #[cfg(target_os = "linux")]
-use crate::fs::{AppendRegion, Appending, DirLock};
+use crate::fs::{AppendRegion, Appending, DirLock, DirUse};
 use crate::{
     fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile},
     memory::MemoryFile,
@@ -141,8 +141,9 @@ impl FileSystem for FaultyFs {
 
     #[cfg(target_os = "linux")]
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
-        let Some(memory) = self.memory.as_ref().filter(|memory| memory.has_append_region()) else {
-            return Ok(AppendRegion { fs: None, lock: lock.lock });
+        let follows = lock.used == DirUse::Follow;
+        let Some(memory) = self.memory.as_ref().filter(|memory| memory.has_append_region() || follows) else {
+            return Ok(AppendRegion { fs: None, lock: lock.lock, catch_up: None });
         };
         let ground = crate::region::Simulated::new(memory.clone(), Some(self.clone()));
         crate::region::RegionFs::open(ground, dir, lock, how)

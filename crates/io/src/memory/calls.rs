@@ -11,7 +11,7 @@ use bifold_contract::{Error, Result};
 
 use super::{MemoryFs, OpKind, tree::Node};
 #[cfg(target_os = "linux")]
-use crate::fs::{AppendRegion, Appending, DirLock};
+use crate::fs::{AppendRegion, Appending, DirLock, DirUse};
 use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
 
 /// "No space left on device", so that the error reads as a real disk's would.
@@ -155,8 +155,8 @@ impl FileSystem for MemoryFs {
 
     #[cfg(target_os = "linux")]
     fn append_region(&self, dir: &Path, lock: DirLock, how: Appending) -> Result<AppendRegion> {
-        if !self.has_append_region() {
-            return Ok(AppendRegion { fs: None, lock: lock.lock });
+        if !self.has_append_region() && lock.used != DirUse::Follow {
+            return Ok(AppendRegion { fs: None, lock: lock.lock, catch_up: None });
         }
         let ground = crate::region::Simulated::new(self.clone(), None);
         crate::region::RegionFs::open(ground, dir, lock, how)

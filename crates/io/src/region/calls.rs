@@ -8,7 +8,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-use super::{RegionFs, ground::Ground, pages::Pages, recovery::FileAndLeft};
+use super::{RegionFs, followed::FollowedFile, ground::Ground, pages::Pages, recovery::FileAndLeft};
 use crate::{
     disk::DiskFile,
     fs::{Appended, FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile, WriteFile},
@@ -32,6 +32,9 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
+        if self.region.seen.is_some() {
+            return Ok(Arc::new(FollowedFile::open(&self.region, path)?));
+        }
         if let Some(left) = self.region.left.get(path) {
             let file = self.fs().open(path)?;
             // As when taking over: a file that is too short has lost its last writes, and these with them.
@@ -45,7 +48,7 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn open_mapped(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
-        if self.region.left.contains_key(path) || self.region.staged(path).is_some() {
+        if self.region.seen.is_some() || self.region.left.contains_key(path) || self.region.staged(path).is_some() {
             return self.open(path);
         }
         let Some(file) = self.region.ground.open_mapped(path)? else { return self.open(path) };
@@ -88,7 +91,7 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {
-        if self.region.left.contains_key(from) {
+        if self.region.left.contains_key(from) || self.region.seen_end(from)? > 0 {
             // Some of it is in `APPENDS`, which must not change: the file alone is not complete.
             return Err(Error::io("link", to, ErrorKind::Unsupported.into()));
         }
@@ -101,7 +104,8 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn len(&self, path: &Path) -> Result<Option<u64>> {
-        let Some(in_file) = self.fs().len(path)? else { return Ok(None) };
+        let Some(in_file) = self.region.len_in_file(path)? else { return Ok(None) };
+        let in_file = in_file.max(self.region.seen_end(path)?);
         let left = self.region.left.get(path).filter(|left| left.base <= in_file);
         let left = left.map(|left| left.base + left.bytes.len() as u64);
         let staged = self.region.staged(path).map(|staged| staged.total());

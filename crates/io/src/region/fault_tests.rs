@@ -13,7 +13,7 @@ use super::{
     *,
 };
 use crate::{
-    fs::{APPENDS_NAME, Reads},
+    fs::{APPENDS_NAME, DirUse, LockMode, Reads},
     memory::{Fate, MemoryFs},
 };
 
@@ -30,7 +30,7 @@ fn appends_are_plain_where_a_store_might_not_find_its_block() {
         let mode = LockMode::Exclusive;
         let lock = crate::disk::DiskFs.lock(&dir.0.join("LOCK"), mode).unwrap();
         let how = Appending { files_max: 4, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
-        let region = RegionFs::open(Disk::of_kind(kind), &dir.0, DirLock { lock, mode }, how).unwrap();
+        let region = RegionFs::open(Disk::of_kind(kind), &dir.0, DirLock { lock, used: DirUse::Write }, how).unwrap();
         let a = appended(&region, &dir.0.join("a"));
         a.writer.append(&[b"some", b"thing"]).unwrap();
         assert_eq!(dir.0.join(APPENDS_NAME).exists(), is_mapped, "{kind:#x}");
@@ -45,7 +45,7 @@ fn nothing_is_mapped_where_reads_are_done_by_calls() {
     let mode = LockMode::Exclusive;
     let lock = crate::disk::DiskFs.lock(&dir.0.join("LOCK"), mode).unwrap();
     let how = Appending { files_max: 4, reads: Reads::Called, mapped_bytes_max: 0 };
-    let region = crate::disk::DiskFs.append_region(&dir.0, DirLock { lock, mode }, how).unwrap();
+    let region = crate::disk::DiskFs.append_region(&dir.0, DirLock { lock, used: DirUse::Write }, how).unwrap();
     appended(&region, &dir.0.join("a")).writer.append(&[b"a"]).unwrap();
     assert!(!dir.0.join(APPENDS_NAME).exists(), "there is no handler for `SIGBUS`");
 }
@@ -179,7 +179,7 @@ fn simulated(memory: &MemoryFs, files_max: usize) -> AppendRegion {
     memory
         .append_region(
             Path::new("/d"),
-            DirLock { lock, mode },
+            DirLock { lock, used: DirUse::Write },
             Appending { files_max, reads: Reads::Called, mapped_bytes_max: 0 },
         )
         .unwrap()

@@ -24,6 +24,7 @@ mod calls;
 mod disk;
 #[cfg(test)]
 mod fault_tests;
+mod followed;
 mod ground;
 mod guard;
 mod mapped;
@@ -50,6 +51,7 @@ use bifold_contract::{Error, Result, planted};
 
 use self::{
     budget::MappedBudget,
+    followed::{Follows, Seen},
     ground::{Ground, GroundFile},
     pages::Pages,
     residency::Known,
@@ -57,7 +59,7 @@ use self::{
     staged::{StagedFile, StagedWriter},
 };
 pub(crate) use self::{disk::Disk, simulated::Simulated};
-use crate::fs::{AppendRegion, Appended, Appending, DirLock, FileLock, FileSystem, LockMode};
+use crate::fs::{AppendRegion, Appended, Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem};
 
 /// A file system with an append region for one directory.
 #[derive(Debug)]
@@ -84,6 +86,8 @@ pub(super) struct Region<G: Ground> {
     budget: Arc<MappedBudget>,
     /// What a killed process has left, when nothing may be written.
     left: HashMap<PathBuf, Arc<Left>>,
+    /// What a writing process has in slots, as last seen, if the directory is followed.
+    seen: Option<Seen>,
     /// Whether a file `APPENDS` was removed that a power loss may bring back.
     may_come_back: AtomicBool,
 }
@@ -105,12 +109,16 @@ impl<G: Ground> RegionFs<G> {
             known: Known::default(),
             budget: Arc::new(MappedBudget::new(how.mapped_bytes_max)),
             left: HashMap::new(),
+            seen: None,
             may_come_back: AtomicBool::new(false),
         };
+        if lock.used == DirUse::Follow {
+            return Self::follow(region, lock.lock);
+        }
         let image = region.image()?;
         let parsed = image.as_deref().map_or(Ok(Vec::new()), slots::parse);
         let left = parsed.map_err(|damage| damage.of(region.path()))?;
-        if lock.mode == LockMode::Shared {
+        if lock.used == DirUse::Read {
             for left in left {
                 if region.is_continued(&left)? {
                     region.left.insert(dir.join(&left.name), Arc::new(left));
@@ -126,7 +134,16 @@ impl<G: Ground> RegionFs<G> {
         Ok(AppendRegion {
             fs: Some(Arc::new(Self { region: Arc::clone(&region) })),
             lock: Box::new(RegionLock { region, _released_last: lock.lock }),
+            catch_up: None,
         })
+    }
+
+    fn follow(mut region: Region<G>, lock: Box<dyn FileLock>) -> Result<AppendRegion> {
+        region.seen = Some(Seen::default());
+        let region = Arc::new(region);
+        let follows = Follows(Arc::clone(&region));
+        follows.catch_up()?;
+        Ok(AppendRegion { fs: Some(Arc::new(Self { region })), lock, catch_up: Some(Arc::new(follows)) })
     }
 }
 

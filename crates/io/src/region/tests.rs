@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     disk::DiskFs,
-    fs::{APPENDS_NAME, ReadFile, Reads},
+    fs::{APPENDS_NAME, DirUse, LockMode, ReadFile, Reads},
     random::Random,
 };
 
@@ -44,7 +44,8 @@ impl Drop for TempDir {
 pub(super) fn open(dir: &Path, mode: LockMode, files_max: usize) -> AppendRegion {
     let lock = DiskFs.lock(&dir.join("LOCK"), mode).unwrap();
     let how = crate::fs::Appending { files_max, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
-    RegionFs::open(Disk::of_kind(disk::EXT), dir, DirLock { lock, mode }, how).unwrap()
+    let used = if mode == LockMode::Exclusive { DirUse::Write } else { DirUse::Read };
+    RegionFs::open(Disk::of_kind(disk::EXT), dir, DirLock { lock, used }, how).unwrap()
 }
 
 /// The directory as a process killed now would leave it.
@@ -336,4 +337,48 @@ fn a_file_with_appends_that_a_killed_process_has_left_is_not_linked_without_them
         panic!("linked without what is in APPENDS")
     };
     assert_eq!(source.kind(), ErrorKind::Unsupported);
+}
+
+/// What another process sees of files that are being appended to: everything that was appended before it looked.
+#[test]
+fn a_follower_sees_each_append_once_it_looks() {
+    let dir = TempDir::new();
+    let region = dir.open(LockMode::Exclusive, 2);
+    let writes = region.fs.as_ref().unwrap();
+    let paths: Vec<_> = (0..3).map(|n| dir.0.join(format!("file{n}"))).collect();
+    let files: Vec<_> = paths.iter().map(|path| writes.create_appended(path).unwrap()).collect();
+    let lock = DiskFs.lock(&dir.0.join("reader"), LockMode::Exclusive).unwrap();
+    let how = crate::fs::Appending::default();
+    let follow = DirLock { lock, used: DirUse::Follow };
+    let followed = RegionFs::open(Disk::of_kind(disk::EXT), &dir.0, follow, how).unwrap();
+    let (reads, catch_up) = (followed.fs.unwrap(), followed.catch_up.unwrap());
+    let readers: Vec<_> = paths.iter().map(|path| reads.open(path).unwrap()).collect();
+    let mut expected = vec![Vec::new(); 3];
+    let mut random = Random::new(7);
+    for round in 0..600 {
+        let at = random.below(3) as usize;
+        let bytes = vec![round as u8 | 1; 1 + random.below(900) as usize];
+        files[at].writer.append(&[&bytes]).unwrap();
+        expected[at].extend(bytes);
+        if round % 50 == 0 {
+            files[at].writer.sync().unwrap();
+        }
+        if round % 3 == 0 {
+            catch_up.catch_up().unwrap();
+            for ((path, reader), expected) in paths.iter().zip(&readers).zip(&expected) {
+                assert_eq!(reads.len(path).unwrap(), Some(expected.len() as u64));
+                assert_eq!(reader.len().unwrap(), expected.len() as u64);
+                let mut all = vec![0; expected.len()];
+                reader.read_at(&mut all, 0).unwrap();
+                assert_eq!(all, *expected, "round {round}");
+                let from = random.below(expected.len() as u64 + 1) as usize;
+                let mut rest = vec![0; expected.len() - from];
+                reader.read_at(&mut rest, from as u64).unwrap();
+                assert_eq!(rest, expected[from..]);
+            }
+        }
+    }
+    drop((files, region.lock));
+    catch_up.catch_up().unwrap();
+    assert_eq!(reads.len(&paths[0]).unwrap(), Some(expected[0].len() as u64));
 }

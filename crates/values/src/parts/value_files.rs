@@ -14,6 +14,7 @@
 mod ahead;
 mod copies;
 mod file;
+mod follow;
 mod left_out;
 mod listing;
 mod owners;
@@ -50,6 +51,7 @@ pub use self::{
     ahead::Stretches,
     copies::{Copy, Finished},
     file::{Extent, ReadBy, ValueFile},
+    follow::FileAccess,
     left_out::UNREADABLE,
     owners::owners,
     recovery::{name_again, restore_names, verify, verify_tail},
@@ -100,8 +102,8 @@ pub struct StoreContext {
     pub keyspace: KeyspaceId,
     /// Numbers for new files.
     pub new_file: NewFile,
-    /// Whether anything may be written.
-    pub writes: bool,
+    /// What its files are opened for.
+    pub access: FileAccess,
     /// Memory that all keyspaces of a database share.
     pub memory: Memory,
     /// The keyspaces that the next sync must ask.

@@ -17,7 +17,7 @@ use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 use bifold_values::{
     parts::{
         budget::Memory,
-        value_files::{StoreContext, ValueFiles},
+        value_files::{FileAccess, StoreContext, ValueFiles},
     },
     placement::{
         Commits, GcClaim, GcContext, GcOutcome, IndexView, Kept, Moved, RewriteJob, RewrittenTables, SpacePressure,
@@ -54,7 +54,8 @@ impl Bed {
         let next = AtomicU64::new(1);
         let new_file = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
         let memory = Memory::new(1 << 20, 1 << 20);
-        let context = StoreContext { dir, keyspace: 1, new_file, writes: true, memory, unsynced: Arc::default() };
+        let context =
+            StoreContext { dir, keyspace: 1, new_file, access: FileAccess::Write, memory, unsynced: Arc::default() };
         let files = Arc::new(ValueFiles::open(context, &ValueEdit::default(), &[]).unwrap());
         let settings = &Settings::new(options);
         let store = match name {

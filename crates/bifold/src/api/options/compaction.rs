@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 /// How tables are rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Compaction {
     /// One sorted run a level: least space, fewest runs to read.
     Leveled(Leveled),

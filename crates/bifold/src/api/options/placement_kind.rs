@@ -9,6 +9,7 @@ use super::PlacementName;
 /// convert` copies a database into one with another placement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum PlacementKind {
     /// Inline, in the tables: a plain LSM-tree.
     #[default]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 /// blocks are, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Reads {
     /// From mapped pages while nearly all that is read is in memory, by calls while it is not. One read in 61 is looked
     /// at to find out. Where data exceed memory, a call takes one read of the device for a value on two pages, where

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// An option that was given by a name it no longer has.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Renamed {
     /// The name that was given.
     pub old: String,

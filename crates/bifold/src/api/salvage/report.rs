@@ -67,6 +67,7 @@ fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
 
 /// A stretch of a file that holds no intact record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Damage {
     /// Where it starts, in bytes from the start of the file.
     pub offset: u64,

@@ -45,7 +45,7 @@ pub(crate) enum StallCause {
 }
 
 impl StallCause {
-    pub(super) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Memtables => "slowed: memtables fill faster than they are written",
             Self::MemtablesFull => "stopped: every memtable was full",

@@ -10,6 +10,7 @@ use crate::engine::Engine;
 
 /// GC of separated values.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct GcStats {
     /// Lookups in the index by GC and by the estimates of how much garbage there is.
     pub index_lookups: u64,

@@ -7,6 +7,7 @@ use crate::{state::tree::Tree, waiting::sync::LockExt};
 
 /// One keyspace.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct KeyspaceStats {
     /// Its name.
     pub name: String,
@@ -42,6 +43,7 @@ pub struct KeyspaceStats {
 
 /// A hash index over level 0.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct HashIndexStats {
     /// Runs whose keys it has, including runs that have left level 0 since the index was built.
     pub runs: u64,
@@ -57,6 +59,7 @@ pub struct HashIndexStats {
 
 /// One level of a keyspace.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LevelStats {
     /// Its number; 0 is the newest.
     pub level: u32,

@@ -6,6 +6,7 @@ use crate::{state::tree::Tree, waiting::sync::LockExt};
 
 /// The partially sorted values of one keyspace. Byte counts are of records, since the database was opened.
 #[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
 pub struct OrderStats {
     /// The levels that have value files.
     pub levels: Vec<LevelOrderStats>,
@@ -25,6 +26,7 @@ pub struct OrderStats {
 
 /// The value files that follow one level of the tables.
 #[derive(Clone, Copy, Debug, Serialize)]
+#[non_exhaustive]
 pub struct LevelOrderStats {
     /// Its number.
     pub level: u32,

@@ -21,6 +21,7 @@ use crate::{commit::overwrites::Overwrites, engine::Engine};
 
 /// Space in bytes.
 #[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
 pub struct SpaceStats {
     /// Everything in the directory: the sum of tables, values, logs, manifest, appends, reserve and others.
     pub dir_bytes: u64,

@@ -13,7 +13,7 @@ use bifold_io::Clock;
 
 use crate::{
     api::stats::counters::{Counters, StallCause},
-    background::waits::Waits,
+    background::{telling::Events, waits::Waits},
     commit::{
         memory::MEMTABLES_MAX,
         op::Op,
@@ -51,6 +51,7 @@ pub(crate) struct Throttle {
     pub pace: Arc<Pace>,
     pub trees: Arc<Trees>,
     pub waits: Arc<Waits>,
+    pub events: Arc<Events>,
     /// A memtable is full with so many bytes.
     pub memtable_bytes: u64,
 }
@@ -70,6 +71,7 @@ impl Throttle {
         let fullness = if self.pace.is_space_tight() { fullest(ops) } else { 0.0 };
         let space_rate = space_rate(fullness, self.pace.free_rate.load(Relaxed) as f64);
         if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
+            self.events.flows();
             return Ok(false);
         }
         let fill = self.pace.fill(ops.iter().map(|op| op.tree));
@@ -121,6 +123,7 @@ impl Throttle {
         if owed < SLEEP_MIN {
             return Ok(());
         }
+        self.events.stalls(cause.name());
         self.clock.sleep(owed.min(SLEEP_MAX));
         if is_full() {
             self.wait_while_full(now + owed.min(TRICKLE_WAIT_MAX), is_full)?;
@@ -150,6 +153,7 @@ impl Throttle {
     /// Every memtable is full: waits until one is written.
     fn wait_for_flush(&self, who: &'static str) -> Result<()> {
         let begin = self.clock.now();
+        self.events.stalls(StallCause::MemtablesFull.name());
         // Reads the trees themselves, not the notes.
         let room = || self.pace.sealed_most() < MEMTABLES_MAX - 1;
         self.waits.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;

@@ -50,10 +50,29 @@ pub(crate) struct Logs {
     pub damaged: Vec<Error>,
 }
 
+/// A log, and which of its records are looked at.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogSpan {
+    pub id: FileId,
+    /// Where the first of them begins; 0: after the header.
+    pub from: u64,
+    /// Where the last one ends, if another process may be appending to it.
+    pub to: Option<u64>,
+}
+
+impl LogSpan {
+    /// All of a log.
+    pub fn whole(id: FileId) -> Self {
+        Self { id, from: 0, to: None }
+    }
+}
+
 /// A log that counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundLog {
     pub id: FileId,
+    /// Where its first record is.
+    pub from: u64,
     /// The number of its first commit.
     pub first: SeqNo,
     /// How many of its bytes count.
@@ -83,21 +102,21 @@ struct Finder<'a> {
 }
 
 impl Logs {
-    /// Walks `logs`, oldest first. Their pointers lead into the value files of `trees`.
+    /// Walks `logs`, oldest first, from the commit `next` on. Their pointers lead into the value files of `trees`.
     ///
     /// # Errors
     /// I/O errors; corruption.
     pub fn find<'a>(
         dir: &Dir,
         state: &ManifestState,
-        logs: &[FileId],
+        (logs, next): (&[LogSpan], SeqNo),
         trees: impl Iterator<Item = &'a Tree>,
     ) -> Result<Self> {
         let trees = trees.map(|tree| (tree.keyspace, tree)).collect();
-        let found = Self { next: state.log_floor.first, ..Self::default() };
+        let found = Self { next, ..Self::default() };
         let mut finder = Finder { dir, trees, next_file: state.next_file, found, stop: None, damaged: Vec::new() };
-        for &id in logs {
-            finder.log(id)?;
+        for &span in logs {
+            finder.log(span)?;
         }
         finder.finish(logs)
     }
@@ -109,17 +128,14 @@ impl Logs {
 }
 
 impl<'a> Finder<'a> {
-    fn log(&mut self, id: FileId) -> Result<()> {
+    fn log(&mut self, span: LogSpan) -> Result<()> {
+        let id = span.id;
         let reader = self.dir.open(&names::log(id))?;
-        let mut log = FoundLog {
-            id,
-            first: self.found.next,
-            bytes: FILE_HEADER_BYTES as u64,
-            file_bytes: reader.len(),
-            durable_bytes: 0,
-        };
-        if check_header(&reader, id)? {
-            self.records(&reader, &mut log)?;
+        let (from, end) = (span.from.max(FILE_HEADER_BYTES as u64), span.to.unwrap_or(reader.len()));
+        let first = self.found.next;
+        let mut log = FoundLog { id, from, first, bytes: from, file_bytes: end, durable_bytes: 0 };
+        if span.from > 0 || check_header(&reader, id, end)? {
+            self.records(&reader, &mut log, span)?;
         } else {
             log.bytes = 0;
             self.end_at(Corruption::new(0, "log header", self.expected(), "a torn one").of(reader.path()));
@@ -133,10 +149,10 @@ impl<'a> Finder<'a> {
         Ok(())
     }
 
-    fn records(&mut self, reader: &Reader, log: &mut FoundLog) -> Result<()> {
-        let mut walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, reader.len());
+    fn records(&mut self, reader: &Reader, log: &mut FoundLog, span: LogSpan) -> Result<()> {
+        let mut walk = Walk::new(log.id, log.from, log.file_bytes);
         let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
-        let mut is_first = true;
+        let mut is_first = span.from == 0;
         loop {
             match walk.step(read)? {
                 Met::Record(frame, len) => {
@@ -152,6 +168,9 @@ impl<'a> Finder<'a> {
                     }
                     is_first = false;
                     continue;
+                }
+                Met::Torn(offset) if planted!("torn_end_is_damage") && span.to.is_some() => {
+                    return Err(Corruption::new(offset, "log record", "a whole one", "a torn one").of(reader.path()));
                 }
                 Met::Torn(offset) => {
                     self.end_at(Corruption::new(offset, "log record", self.expected(), "a torn one").of(reader.path()));
@@ -270,7 +289,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Decides whether the missing commits may be missing.
-    fn finish(self, logs: &[FileId]) -> Result<Logs> {
+    fn finish(self, logs: &[LogSpan]) -> Result<Logs> {
         let Self { dir, trees, mut found, stop, damaged, .. } = self;
         // A table is written once the log is durable up to its last commit, if other trees need that log.
         let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);
@@ -287,7 +306,7 @@ impl<'a> Finder<'a> {
         // their end.
         let needed = trees.values().map(|tree| tree.placement().durable_before()).max().unwrap_or(0);
         if let Some(&log) = logs.last().filter(|_| needed >= found.next) {
-            let name = names::log(log);
+            let name = names::log(log.id);
             let (expected, last) = (format!("commits up to {needed}, which were synced"), found.next - 1);
             let end = dir.len(&name)?.unwrap_or(0);
             return Err(Corruption::new(end, "log", expected, format!("commits up to {last}")).of(dir.file(&name)));
@@ -317,8 +336,8 @@ impl Lead<'_> {
 }
 
 /// Whether the log has a whole header. A crash may have torn it.
-fn check_header(reader: &Reader, id: FileId) -> Result<bool> {
-    let mut first = vec![0; usize::try_from(reader.len().min(SECTOR_BYTES)).unwrap_or(0)];
+fn check_header(reader: &Reader, id: FileId, end: u64) -> Result<bool> {
+    let mut first = vec![0; usize::try_from(end.min(SECTOR_BYTES)).unwrap_or(0)];
     reader.read_at(&mut first, 0, IoSource::Recovery)?;
     log::check_header(&first, id).map_err(|damage| damage.of(reader.path()))
 }
@@ -329,7 +348,7 @@ fn check_header(reader: &Reader, id: FileId) -> Result<bool> {
 /// I/O errors; those of `each`.
 pub(crate) fn each_record(dir: &Dir, log: &FoundLog, mut each: impl FnMut(&LogRecord<'_>) -> Result<()>) -> Result<()> {
     let reader = dir.open(&names::log(log.id))?;
-    let mut walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, log.bytes);
+    let mut walk = Walk::new(log.id, log.from, log.bytes);
     let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
     loop {
         match walk.step(read)? {

@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// Replays logs into memtables, and writes these as tables where the memory limit or the end asks for it.
-pub(super) struct Replay<'a> {
+pub(crate) struct Replay<'a> {
     pub state: &'a State,
     pub flusher: &'a Flusher,
     /// A memtable is full with so many bytes.
@@ -37,15 +37,27 @@ pub(super) struct Replay<'a> {
 
 impl Replay<'_> {
     /// Replays the commits of the logs and writes them as tables.
-    pub(super) fn replay(&self, found: &Logs) -> Result<()> {
+    pub(crate) fn replay(&self, found: &Logs) -> Result<()> {
         for log in &found.logs {
+            if self.state.access == Access::Follow {
+                self.seal_before(log.id);
+            }
             each_record(&self.state.dir, log, |record| self.replay_record(record, log))?;
         }
-        if self.state.access == Access::ReadWrite { self.flush_replayed(&found.logs) } else { Ok(()) }
+        if self.state.access.writes() { self.flush_replayed(&found.logs) } else { Ok(()) }
+    }
+
+    /// Each memtable of a reader beside a writer has the commits of one log. The writer begins a log whenever it seals
+    /// a memtable, so what it flushes are whole memtables here, too, and their memory is freed then.
+    fn seal_before(&self, log: FileId) {
+        let is_of_earlier = |tree: &&Arc<Tree>| tree.view().active.first_log().is_some_and(|first| first < log);
+        for tree in self.state.trees.all().iter().filter(is_of_earlier) {
+            tree.seal(&self.state.changing([tree.keyspace]));
+        }
     }
 
     fn replay_record(&self, record: &LogRecord<'_>, log: &FoundLog) -> Result<()> {
-        let writes = self.state.access == Access::ReadWrite;
+        let writes = self.state.access.writes();
         let mut fed: BTreeMap<KeyspaceId, Arc<Tree>> = BTreeMap::new();
         for (seqno, operation) in (record.first_seqno..).zip(record.operations()) {
             let operation = operation.map_err(|e| e.of(self.state.dir.file(&names::log(log.id))))?;
@@ -94,7 +106,7 @@ impl Replay<'_> {
     }
 
     /// Deletes unreferenced files, the remains of jobs that a crash interrupted.
-    pub(super) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
+    pub(crate) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
         let trees = self.state.trees.all();
         let live: BTreeSet<FileId> =
             trees.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();

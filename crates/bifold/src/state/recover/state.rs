@@ -9,7 +9,11 @@ use bifold_contract::{
 use bifold_format::{manifest, names};
 use bifold_index::table::{Table, TableContext};
 use bifold_io::Dir;
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::owners};
+use bifold_values::parts::{
+    budget::Memory,
+    unsynced::Unsynced,
+    value_files::{FileAccess, owners},
+};
 
 use super::files::Files;
 use crate::{
@@ -77,7 +81,11 @@ pub(crate) fn read_whole(dir: &Dir, name: &str, source: IoSource) -> Result<Vec<
 }
 
 impl ManifestState {
-    fn apply(&mut self, edit: Edit) -> std::result::Result<(), String> {
+    /// Applies one edit.
+    ///
+    /// # Errors
+    /// In words, if it does not fit.
+    pub fn apply(&mut self, edit: Edit) -> std::result::Result<(), String> {
         self.next_file = self.next_file.max(edit.next_file.unwrap_or(0));
         self.last_seqno = self.last_seqno.max(edit.last_seqno.unwrap_or(0));
         self.log_floor = edit.log_floor.unwrap_or(self.log_floor);
@@ -134,7 +142,7 @@ impl ManifestState {
     }
 
     /// Its value files, by keyspace.
-    fn value_edits(&self) -> BTreeMap<KeyspaceId, ValueEdit> {
+    pub fn value_edits(&self) -> BTreeMap<KeyspaceId, ValueEdit> {
         let mut edits: BTreeMap<KeyspaceId, ValueEdit> = BTreeMap::new();
         for (&id, file) in &self.values {
             let edit = edits.entry(file.keyspace).or_default();
@@ -190,7 +198,7 @@ impl ManifestState {
         shared: (&Memory, &Arc<Unsynced>),
         numbers: &Numbers,
         present: &[FileId],
-        (own, writes): (OwnPlacements<'_>, bool),
+        (own, access): (OwnPlacements<'_>, FileAccess),
     ) -> Result<Vec<Arc<Tree>>> {
         let unrecorded = present.iter().copied().filter(|id| !self.values.contains_key(id));
         let (mut recorded, owners) = (self.value_edits(), owners(dir, unrecorded)?);
@@ -202,9 +210,9 @@ impl ManifestState {
             let edit = LevelEdit { keyspace: id, added, boundaries, ..LevelEdit::default() };
             let version = presets::empty_version(&options, context)
                 .apply(&edit, &mut |meta| Table::open(dir, Arc::clone(meta), context))?;
-            let context = presets::value_home(dir, id, numbers, shared, writes);
+            let context = presets::value_home(dir, id, numbers, shared, access);
             let (recorded, present) = (recorded.remove(&id).unwrap_or_default(), owners.of(id));
-            let values = FoundFiles { context, listed: &recorded, present: &present, own };
+            let values = FoundFiles { context, listed: &recorded, present: &present, before: None, own };
             Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
         };
         self.keyspaces.iter().map(open).collect()

@@ -37,7 +37,7 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
 fn leveled(keyspace: &KeyspaceOptions) -> Leveled {
     match keyspace.compaction {
         Compaction::Leveled(leveled) => leveled,
-        Compaction::Tiered(_) | Compaction::TwoLayer(_) => Leveled::default(),
+        _ => Leveled::default(),
     }
 }
 

@@ -175,8 +175,15 @@ impl ValueFile {
 
     #[inline]
     fn check_place(&self, pointer: Pointer) -> Result<()> {
-        let end = self.len().max(self.reader.len());
-        if pointer.offset.saturating_add(u64::from(pointer.len)) > end {
+        let needed = pointer.offset.saturating_add(u64::from(pointer.len));
+        if needed <= self.len().max(self.reader.len()) { Ok(()) } else { self.check_end(pointer, needed) }
+    }
+
+    /// The same for a place beyond what is known of the file: another process may have appended to it.
+    #[cold]
+    fn check_end(&self, pointer: Pointer, needed: u64) -> Result<()> {
+        let end = self.reader.len_now()?;
+        if needed > end {
             let (expected, found) = (format!("{} bytes", pointer.len), format!("a file of {end} bytes"));
             return Err(Corruption::new(pointer.offset, "value record", expected, found).of(self.reader.path()));
         }

@@ -12,7 +12,7 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
-use super::{APPENDED, Extent, ORDERED, ValueFile, ValueFiles};
+use super::{APPENDED, Extent, FileAccess, ORDERED, ValueFile, ValueFiles};
 use crate::{
     parts::{
         hash_map::HashMap,
@@ -90,7 +90,8 @@ impl ValueFiles {
         }
         let end = reader.len();
         // It is opened for appending by the first append.
-        let reader = if self.context.writes { self.context.dir.open_mapped(&name)? } else { reader };
+        let writes = self.context.access == FileAccess::Write;
+        let reader = if writes { self.context.dir.open_mapped(&name)? } else { reader };
         let extent = meta.filter(|meta| meta.class == ORDERED).map(|meta| Extent {
             level: meta.level,
             entries: meta.entries,
@@ -121,6 +122,9 @@ impl ValueFiles {
 
     /// Notes what follows the recorded length of the file.
     fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
+        if self.context.access == FileAccess::Follow {
+            return Ok(());
+        }
         let mut tail = Tail { file_end: end, ..Tail::default() };
         let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
         loop {
@@ -153,6 +157,9 @@ impl ValueFiles {
     pub fn locate(&self, pointer: Pointer) -> Result<Located> {
         if let Some(damage) = self.unreadable.hold().get(&pointer.file) {
             return Err(damage.clone());
+        }
+        if self.context.access == FileAccess::Follow {
+            return self.locate_followed(pointer);
         }
         let end = pointer.offset.saturating_add(u64::from(pointer.len));
         let is_damaged = |tail: &Tail| tail.damaged.iter().any(|&(from, to)| pointer.offset < to && end > from);
@@ -209,7 +216,7 @@ impl ValueFiles {
                 file.add_dead((end - recorded_len).saturating_sub(tail.referred_bytes));
             }
             stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
-            if self.context.writes {
+            if self.context.access == FileAccess::Write {
                 let (is_named, on_disk) = (file.is_known(), tail.on_disk(0, durable));
                 self.truncate_file(&file, &tail, end, durable)?;
                 if !is_named && on_disk == 0 {

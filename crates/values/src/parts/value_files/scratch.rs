@@ -11,7 +11,7 @@ use std::{
 use bifold_contract::ValueEdit;
 use bifold_io::{Dir, FileSystem, memory::MemoryFs};
 
-use super::{StoreContext, ValueFiles};
+use super::{FileAccess, StoreContext, ValueFiles};
 use crate::parts::budget::Memory;
 
 /// No files yet, of keyspace 1, in a new directory of `fs` with at most so many open files.
@@ -28,7 +28,7 @@ pub fn value_files_on(fs: Arc<dyn FileSystem>, open_files_max: usize) -> ValueFi
         dir,
         keyspace: 1,
         new_file: Arc::new(move || next.fetch_add(1, Relaxed)),
-        writes: true,
+        access: FileAccess::Write,
         memory: Memory::new(1 << 20, 1 << 20),
         unsynced: Arc::default(),
     };

@@ -7,7 +7,10 @@ use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
 use super::{victims::Choice, *};
 use crate::{
-    parts::{budget::Memory, value_files::StoreContext},
+    parts::{
+        budget::Memory,
+        value_files::{FileAccess, StoreContext},
+    },
     placement::{Commits, GcContext, GcOutcome, IndexView, Moved, RewrittenTables},
     store::ValueStore,
 };
@@ -189,7 +192,7 @@ fn open_to_replay(
         dir,
         keyspace: 1,
         new_file,
-        writes: true,
+        access: FileAccess::Write,
         memory: Memory::new(1 << 20, 1 << 20),
         unsynced: Arc::default(),
     };

@@ -14,7 +14,10 @@ use bifold_io::{Dir, fs::FileSystem, memory::MemoryFs};
 
 use super::super::{options::DiffKvOptions, *};
 use crate::{
-    parts::{budget::Memory, value_files::StoreContext},
+    parts::{
+        budget::Memory,
+        value_files::{FileAccess, StoreContext},
+    },
     placements::SMALL,
     store::ValueStore,
 };
@@ -148,8 +151,14 @@ pub(super) fn open(
     dir.create_dir().unwrap();
     let next = Arc::clone(next);
     let new_file = Arc::new(move || next.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    let context =
-        StoreContext { dir, keyspace: 1, new_file, writes: true, memory: memory.clone(), unsynced: Arc::default() };
+    let context = StoreContext {
+        dir,
+        keyspace: 1,
+        new_file,
+        access: FileAccess::Write,
+        memory: memory.clone(),
+        unsynced: Arc::default(),
+    };
     let files = Arc::new(ValueFiles::open(context, recorded, &[]).unwrap());
     ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, &Settings::new(options))))
 }

@@ -1,0 +1,151 @@
+//! Pins in memory, with the locks of processes that end.
+
+use std::{path::Path, sync::Arc};
+
+use bifold_contract::IoSource;
+
+use super::*;
+use crate::memory::MemoryFs;
+
+fn number(name: &str) -> Option<u64> {
+    name.strip_suffix(".tbl")?.parse().ok()
+}
+
+/// A directory, and the same one as its writer sees it.
+fn directories() -> (MemoryFs, Dir, Dir) {
+    let fs = MemoryFs::default();
+    let dir = Dir::new(Arc::new(fs.clone()), "/d".as_ref());
+    dir.create_dir().unwrap();
+    let pins = Pins::of(&dir, number);
+    (fs, dir.clone(), dir.with_pins(pins))
+}
+
+fn position(manifest: u64, offset: u64) -> Position {
+    Position { manifest, offset }
+}
+
+fn make(dir: &Dir, names: &[&str]) {
+    for name in names {
+        dir.create(name, IoSource::Flush).unwrap().append(&[b"xyz"]).unwrap();
+    }
+}
+
+fn totals(writer: &Dir) -> (u64, u64, u64) {
+    let totals = writer.pins().unwrap().release();
+    (totals.readers, totals.files, totals.bytes)
+}
+
+#[test]
+fn a_new_pin_holds_everything_and_a_dropped_one_nothing() {
+    let (_fs, dir, writer) = directories();
+    make(&dir, &["1.tbl", "2.tbl", "other"]);
+    writer.remove("1.tbl").unwrap();
+    let pin = Pin::take(&dir).unwrap();
+    writer.pins().unwrap().note_position(position(5, 100));
+    writer.remove("2.tbl").unwrap();
+    writer.remove("other").unwrap();
+    assert_eq!(dir.list().unwrap(), ["2.tbl"]);
+    assert_eq!(totals(&writer), (1, 1, 3));
+    drop(pin);
+    assert_eq!(totals(&writer), (0, 0, 0));
+    assert!(dir.list().unwrap().is_empty());
+    assert!(dir.sibling(&Path::new("/d").join(READERS)).list().unwrap().is_empty());
+}
+
+#[test]
+fn a_pin_holds_files_that_are_removed_later_and_were_there_before() {
+    let (_fs, dir, writer) = directories();
+    make(&dir, &["1.tbl", "2.tbl", "7.tbl", "9.tbl"]);
+    let pins = writer.pins().unwrap();
+    let pin = Pin::take(&dir).unwrap();
+    pin.hold(Need { since: position(5, 200), below: 8 }).unwrap();
+    // An older manifest, and an earlier place in the same one: the reader knows of these removals.
+    pins.note_position(position(4, 900));
+    writer.remove("1.tbl").unwrap();
+    pins.note_position(position(5, 200));
+    writer.remove("2.tbl").unwrap();
+    // A later place, and one in a later manifest, where offsets are smaller again.
+    pins.note_position(position(6, 50));
+    writer.remove("7.tbl").unwrap();
+    writer.remove("9.tbl").unwrap();
+    assert_eq!(dir.list().unwrap(), ["7.tbl"]);
+    pin.hold(Need { since: position(6, 50), below: 12 }).unwrap();
+    assert_eq!(totals(&writer), (1, 0, 0));
+    assert!(dir.list().unwrap().is_empty());
+}
+
+#[test]
+fn what_an_opening_removes_is_held_until_the_reader_has_read_the_new_manifest() {
+    let (_fs, dir, writer) = directories();
+    make(&dir, &["3.tbl"]);
+    let pin = Pin::take(&dir).unwrap();
+    pin.hold(Need { since: position(5, 200), below: 8 }).unwrap();
+    writer.remove("3.tbl").unwrap();
+    writer.pins().unwrap().note_position(position(9, 80));
+    assert_eq!(totals(&writer), (1, 1, 3));
+    pin.hold(Need { since: position(9, 80), below: 10 }).unwrap();
+    assert_eq!(totals(&writer), (1, 0, 0));
+}
+
+#[test]
+fn the_pin_of_a_killed_process_ends_with_it() {
+    let (fs, dir, writer) = directories();
+    make(&dir, &["3.tbl"]);
+    std::mem::forget(Pin::take(&dir).unwrap());
+    writer.remove("3.tbl").unwrap();
+    assert_eq!(totals(&writer), (1, 1, 3));
+    let readers = Path::new("/d").join(READERS);
+    fs.end_locks_in(&readers);
+    assert_eq!(totals(&writer), (0, 0, 0));
+    assert!(fs.list(&readers).unwrap().is_empty(), "its file is removed");
+}
+
+#[test]
+fn a_pin_that_cannot_be_read_holds_everything() {
+    let (fs, dir, writer) = directories();
+    make(&dir, &["3.tbl"]);
+    let pin = Pin::take(&dir).unwrap();
+    pin.hold(Need { since: Position::LAST, below: 0 }).unwrap();
+    let path = fs.list(&Path::new("/d").join(READERS)).unwrap().remove(0);
+    let mut bytes = fs.read(&path).unwrap();
+    bytes[3] ^= 1;
+    fs.write_durable(&path, &bytes);
+    writer.remove("3.tbl").unwrap();
+    assert_eq!(totals(&writer), (1, 1, 3));
+}
+
+#[test]
+fn the_file_of_a_pin_stays_short() {
+    let (fs, dir, writer) = directories();
+    let pin = Pin::take(&dir).unwrap();
+    let path = fs.list(&Path::new("/d").join(READERS)).unwrap().remove(0);
+    for offset in 0..5000 {
+        pin.hold(Need { since: position(1, offset), below: 3 }).unwrap();
+        assert!(fs.len(&path).unwrap().unwrap() <= PIN_BYTES_MAX);
+    }
+    make(&dir, &["2.tbl", "3.tbl"]);
+    writer.pins().unwrap().note_position(position(1, 5000));
+    writer.remove("2.tbl").unwrap();
+    writer.remove("3.tbl").unwrap();
+    assert_eq!(dir.list().unwrap(), ["2.tbl"]);
+}
+
+#[test]
+fn on_a_real_disk_a_pin_ends_with_its_lock() {
+    let path = std::env::temp_dir().join(format!("bifold-pins-{}", std::process::id()));
+    let dir = Dir::new(Arc::new(crate::disk::DiskFs), &path);
+    dir.create_dir().unwrap();
+    let writer = dir.clone().with_pins(Pins::of(&dir, number));
+    make(&dir, &["3.tbl", "4.tbl"]);
+    let pin = Pin::take(&dir).unwrap();
+    writer.remove("3.tbl").unwrap();
+    assert_eq!(totals(&writer), (1, 1, 3));
+    // As a killed process leaves it: the file is there, and nobody has locked it.
+    let left = path.join(READERS).join("left");
+    std::fs::write(&left, []).unwrap();
+    assert_eq!(totals(&writer), (1, 1, 3));
+    assert!(!left.exists());
+    drop(pin);
+    assert_eq!(totals(&writer), (0, 0, 0));
+    std::fs::remove_dir_all(&path).unwrap();
+}

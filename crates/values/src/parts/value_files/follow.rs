@@ -1,0 +1,83 @@
+//! Value files of a database that another process may be writing.
+//!
+//! A file counts up to its recorded length and up to the end of what commits in the logs point at: values are written
+//! before the record that points at them. What follows may be half written, so nobody looks at it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use bifold_contract::{Pointer, Result, ValueEdit};
+use bifold_format::names;
+
+use super::{StoreContext, ValueFiles};
+use crate::{parts::sync::LockExt, placement::Located};
+
+/// What the files of a database are opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileAccess {
+    /// Reading and writing.
+    Write,
+    /// Reading, while nobody writes.
+    Read,
+    /// Reading, while another process may write. What follows the recorded length of a file is found only by the
+    /// pointers that lead there: it may be half written.
+    Follow,
+}
+
+impl ValueFiles {
+    /// As [`ValueFiles::open`], some edits after `before`. Files that were open stay open.
+    ///
+    /// # Errors
+    /// As [`ValueFiles::open`].
+    pub fn open_after(context: StoreContext, recorded: &ValueEdit, before: &Self) -> Result<Self> {
+        let files = Self::none_of(context);
+        let mut stay = Vec::new();
+        for meta in recorded.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
+            match (meta.deleted, before.get(meta.id)) {
+                (Some(last), _) => drop(files.deleted.hold().insert(meta.id, last)),
+                (None, Some(file)) => {
+                    file.len.fetch_max(meta.bytes, Relaxed);
+                    file.recorded_len.fetch_max(meta.bytes, Relaxed);
+                    file.tags.fetch_or(meta.tags, Relaxed);
+                    stay.push(file);
+                }
+                (None, None) => files.adopt(meta.id, Some(meta))?,
+            }
+        }
+        // Commits have begun these, and no edit has recorded them yet.
+        for file in before.all().into_iter().filter(|file| !file.is_known()) {
+            if files.context.dir.len(&names::value(file.id))?.is_some() {
+                stay.push(file);
+            }
+        }
+        files.insert(&stay);
+        for &(id, bytes, _) in &recorded.garbage {
+            if let Some(file) = files.get(id) {
+                file.raise_dead_to(bytes);
+                file.recorded_dead.store(bytes, Relaxed);
+            }
+        }
+        Ok(files)
+    }
+
+    /// What a pointer in the log leads to. Takes a file in that a commit has begun.
+    pub(super) fn locate_followed(&self, pointer: Pointer) -> Result<Located> {
+        if self.deleted.hold().contains_key(&pointer.file) {
+            return Ok(Located::Whole);
+        }
+        let name = names::value(pointer.file);
+        if self.get(pointer.file).is_none() && self.context.dir.len(&name)?.is_some() {
+            self.adopt(pointer.file, None)?;
+        }
+        let Some(file) = self.get(pointer.file) else { return Ok(Located::Missing) };
+        let end = pointer.offset.saturating_add(u64::from(pointer.len));
+        // `synced`: what is known to be there. Nothing is synced here.
+        if end > file.synced.load(Relaxed) {
+            file.synced.fetch_max(self.context.dir.len(&name)?.unwrap_or(0), Relaxed);
+        }
+        if end > file.synced.load(Relaxed) {
+            return Ok(Located::Missing);
+        }
+        file.len.fetch_max(end, Relaxed);
+        Ok(Located::Whole)
+    }
+}
