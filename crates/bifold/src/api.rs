@@ -5,6 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod checkpoint;
 pub(crate) mod db;
 pub mod events;
+pub(crate) mod expiry;
 pub(crate) mod follow;
 pub(crate) mod histogram;
 pub(crate) mod keyspace;

@@ -9,6 +9,7 @@ pub(crate) mod left_out;
 pub(crate) mod narrow;
 pub(crate) mod outcome;
 pub(crate) mod places;
+pub(crate) mod prune;
 pub(crate) mod reclaim;
 pub(crate) mod rewrite;
 pub(crate) mod schedule;

@@ -44,7 +44,7 @@ use crate::{
         write::{Committer, Condition},
     },
     read::get::Reader,
-    state::{health::Health, install::State, snapshot::Snapshots, tree::Tree, trees::Trees},
+    state::{health::Health, install::State, snapshot::Snapshots, time::Time, tree::Tree, trees::Trees},
     transaction::memory::TransactionMemory,
     waiting::{signal::Signal, sync::FairLock},
 };
@@ -69,6 +69,8 @@ pub(crate) struct Engine {
     pub notices: Arc<Notices>,
     /// The last sequence number that reads may see.
     pub visible: Arc<AtomicU64>,
+    /// What time it is to entries that expire.
+    pub time: Arc<Time>,
     /// Open snapshots.
     pub snapshots: Arc<Snapshots>,
     /// What open transactions hold.
@@ -127,6 +129,7 @@ impl Engine {
             tables: shared.tables,
             wal: shared.wal,
             visible: shared.visible,
+            time: shared.time,
             snapshots: shared.snapshots,
             transactions: shared.transactions,
             state: shared.state,

@@ -81,6 +81,7 @@ pub use api::{
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
     events,
+    expiry::TimeToLive,
     follow::Refreshed,
     keyspace::{Keyspace, Swap},
     metrics,
@@ -96,9 +97,5 @@ pub use api::{
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
 pub use commit::notices::CommitNotice;
-pub use read::{
-    estimate::RangeSize,
-    keys::Keys,
-    scan::{Pair, Range},
-};
+pub use read::{estimate::RangeSize, keys::Keys, pair::Pair, scan::Range};
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};

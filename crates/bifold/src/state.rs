@@ -2,6 +2,7 @@
 
 pub(crate) mod changing;
 pub(crate) mod configure;
+pub(crate) mod expires;
 pub(crate) mod follow;
 pub(crate) mod health;
 pub(crate) mod install;
@@ -10,5 +11,6 @@ pub(crate) mod numbers;
 pub(crate) mod presets;
 pub(crate) mod recover;
 pub(crate) mod snapshot;
+pub(crate) mod time;
 pub(crate) mod tree;
 pub(crate) mod trees;

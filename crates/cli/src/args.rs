@@ -319,6 +319,9 @@ pub struct PutArgs {
     /// Take the value unchanged from a file; - for standard input.
     #[arg(long, value_name = "FILE")]
     pub value_file: Option<PathBuf>,
+    /// Let the entry expire after this time, such as 90s, 15min, 24h or 30d.
+    #[arg(long, value_name = "TIME", value_parser = bifold::options::parse_duration)]
+    pub ttl: Option<std::time::Duration>,
     /// Take VALUE as typed, even - and @FILE.
     #[arg(long, conflicts_with_all = ["value_file", "escape"])]
     pub literal: bool,

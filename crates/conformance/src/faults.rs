@@ -92,8 +92,8 @@ fn finds_no_room(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
     judge.judge(&memory, &prepared.model, Crash::Kill, Depth::Quick).map(drop)
 }
 
-/// Whether a failure of this call only leaves a file to the next opening: one that cannot be removed is counted, and one
-/// stays while the pins of readers cannot be listed, and its length is asked for.
+/// Whether a failure of this call only leaves a file to the next opening: one that cannot be removed is counted, and
+/// one stays while the pins of readers cannot be listed, and its length is asked for.
 fn only_keeps_a_file(op: &str, path: &Path) -> bool {
     ["remove", "look up"].contains(&op) || path.ends_with(READERS)
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{FileId, KeyspaceId, Pointer, RunId, SeqNo, TableMeta};
+use crate::{FileId, KeyspaceId, Millis, Pointer, RunId, SeqNo, TableMeta};
 
 /// One record of the manifest. Applying all records in order to an empty database gives its current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub struct Edit {
     pub next_file: Option<FileId>,
     /// A lower bound on the last sequence number in use, if it changed (the log may hold later ones).
     pub last_seqno: Option<SeqNo>,
+    /// A moment up to which entries may have been seen expired, where entries expire.
+    pub seen_time: Option<Millis>,
     /// Which logs are still needed, if that changed.
     pub log_floor: Option<LogFloor>,
     /// Changes to keyspaces.
@@ -64,6 +66,11 @@ pub enum KeyspaceEdit {
         id: KeyspaceId,
         /// The last sequence number that the log need not replay.
         seqno: SeqNo,
+    },
+    /// From now on entries of the keyspace may vanish that nobody has overwritten: they expire.
+    Expires {
+        /// Which keyspace.
+        id: KeyspaceId,
     },
 }
 

@@ -3,7 +3,11 @@
 //! Every sorted stream is ordered by key ascending, then by sequence number **descending**: the newest version of
 //! a key comes first. Two entries of a stream never share both key and sequence number.
 
-use crate::{SeqNo, levels::upper_bound_is_after};
+use crate::{
+    SeqNo,
+    expiry::{self, Millis},
+    levels::upper_bound_is_after,
+};
 
 /// What an entry says about its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +19,10 @@ pub enum Kind {
     Inline = 1,
     /// The entry's payload is an encoded [`Pointer`](crate::Pointer) to the value.
     Pointer = 2,
+    /// As `Inline`, until the [instant](mod@crate::expiry) at the beginning of the payload.
+    InlineUntil = 3,
+    /// As `Pointer`, until the instant at the beginning of the payload.
+    PointerUntil = 4,
 }
 
 impl Kind {
@@ -25,7 +33,26 @@ impl Kind {
             0 => Some(Self::Delete),
             1 => Some(Self::Inline),
             2 => Some(Self::Pointer),
+            3 => Some(Self::InlineUntil),
+            4 => Some(Self::PointerUntil),
             _ => None,
+        }
+    }
+
+    /// Whether the payload begins with an instant.
+    #[inline]
+    #[must_use]
+    pub fn expires(self) -> bool {
+        matches!(self, Self::InlineUntil | Self::PointerUntil)
+    }
+
+    /// What the payload means behind its instant, if it has one.
+    #[must_use]
+    pub fn plain(self) -> Self {
+        match self {
+            Self::InlineUntil => Self::Inline,
+            Self::PointerUntil => Self::Pointer,
+            plain => plain,
         }
     }
 }
@@ -39,7 +66,7 @@ pub struct Entry<'a> {
     pub seqno: SeqNo,
     /// What `payload` means.
     pub kind: Kind,
-    /// The value, an encoded pointer, or nothing.
+    /// The value, an encoded pointer, or nothing; before it the instant, if the entry expires.
     pub payload: &'a [u8],
 }
 
@@ -54,6 +81,20 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn delete(key: &'a [u8], seqno: SeqNo) -> Self {
         Self { key, seqno, kind: Kind::Delete, payload: &[] }
+    }
+
+    /// From when on it is as if deleted.
+    #[inline]
+    #[must_use]
+    pub fn expires_at(&self) -> Option<Millis> {
+        if self.kind.expires() { Some(expiry::split(self.payload).0) } else { None }
+    }
+
+    /// The same version without its instant, if it has one.
+    #[must_use]
+    pub fn plain(&self) -> Self {
+        let payload = if self.kind.expires() { expiry::split(self.payload).1 } else { self.payload };
+        Self { kind: self.kind.plain(), payload, ..*self }
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::{FileId, RunId, SeqNo, planted};
+use crate::{Expiring, FileId, RunId, SeqNo, planted};
 
 /// What the manifest knows about one table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct TableMeta {
     pub min_seqno: SeqNo,
     /// Largest sequence number.
     pub max_seqno: SeqNo,
+    /// Its entries that expire.
+    pub expiring: Expiring,
 }
 
 impl TableMeta {
@@ -189,6 +191,7 @@ mod tests {
                 unbounded: largest == b'+',
                 min_seqno: 1,
                 max_seqno: 1,
+                expiring: Expiring::default(),
             })
         };
         let run = |tables: &&[&str]| Run { id: 1, tables: tables.iter().map(table).collect() };

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`key`] | sequence numbers, file and keyspace ids, limits on keys and values |
 //! | [`entry`] | one version of one key as every sorted stream carries it |
+//! | [`mod@expiry`] | when entries expire |
 //! | [`value`] | a value as a reader receives it, not copied where possible |
 //! | [`mod@pointer`] | where a separated value lives |
 //! | [`levels`] | the shape of an LSM-tree as plain data: levels, runs, tables |
@@ -21,6 +22,7 @@
 pub mod edit;
 pub mod entry;
 pub mod error;
+pub mod expiry;
 pub mod key;
 pub mod levels;
 pub mod option;
@@ -36,6 +38,7 @@ pub use edit::{
 };
 pub use entry::{Entry, Kind, RangeTombstone};
 pub use error::{Corruption, Error, Result};
+pub use expiry::{Expiring, Millis};
 pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, RunId, SeqNo};
 pub use levels::{Level, Levels, Run, TableMeta};
 pub use pointer::Pointer;

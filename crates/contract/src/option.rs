@@ -3,6 +3,8 @@
 //! Each option is defined once, in the crate that uses it, with its default and its bounds; `bifold::options` joins
 //! them.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Deserializer, de};
 
 use crate::{Error, Result};
@@ -67,6 +69,62 @@ pub fn optional_size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<
     size(from).map(Some)
 }
 
+/// A time that may be unset: a text such as `"90s"`, or a number of seconds. For `serde(with)`.
+pub mod duration {
+    use serde::Serializer;
+
+    use super::{Deserialize, Deserializer, Duration, de, parse_duration};
+
+    /// # Errors
+    /// Anything else.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Time {
+            Seconds(u64),
+            Text(String),
+        }
+        match Time::deserialize(from)
+            .map_err(|_| de::Error::custom("a time is a number of seconds or a text like \"90s\""))?
+        {
+            Time::Seconds(seconds) => Ok(Some(Duration::from_secs(seconds))),
+            Time::Text(text) => parse_duration(&text).map(Some).map_err(de::Error::custom),
+        }
+    }
+
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => to.serialize_str(&format!("{}ms", time.as_millis())),
+            None => to.serialize_none(),
+        }
+    }
+}
+
+/// Reads `"250ms"`, `"90s"`, `"15min"`, `"24h"`, `"30d"`, `"90"` (seconds).
+///
+/// # Errors
+/// In words, when it is none of these.
+pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit.trim() {
+        "ms" => 1,
+        "" | "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        other => return Err(format!("`{other}` is not a unit of time; use ms, s, min, h or d")),
+    };
+    let whole = number.parse::<u64>().ok().and_then(|n| n.checked_mul(millis));
+    let fraction = || number.parse::<f64>().ok().map(|n| n * millis as f64).filter(|n| *n < u64::MAX as f64);
+    let millis =
+        whole.or_else(|| fraction().map(|n| n as u64)).ok_or_else(|| format!("`{text}` is not a time such as 90s"))?;
+    Ok(Duration::from_millis(millis))
+}
+
 /// Reads `"64MiB"`, `"1.5 GiB"`, `"4096"`.
 ///
 /// # Errors
@@ -90,4 +148,20 @@ pub fn parse_size(text: &str) -> std::result::Result<u64, String> {
     let whole = number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
     let fraction = || number.parse::<f64>().ok().map(|n| n * unit as f64).filter(|n| *n < u64::MAX as f64);
     whole.or_else(|| fraction().map(|n| n as u64)).ok_or_else(|| format!("`{text}` is not a size such as 64MiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, millis) in [("250ms", 250), ("90s", 90_000), ("90", 90_000), ("1.5min", 90_000), ("2 h", 7_200_000)]
+        {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(millis)), "{text}");
+        }
+        for text in ["", "s", "1y", "-1s", "1..2s"] {
+            assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
 }

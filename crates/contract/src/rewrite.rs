@@ -18,7 +18,8 @@ pub struct RewriteJob {
     pub moving: Vec<FileId>,
 }
 
-/// Hooks of one rewrite, called in stream order from one thread.
+/// Hooks of one rewrite, called in stream order from one thread. They see entries without the instants at which they
+/// expire.
 pub trait Rewriter: Send {
     /// An entry survives. Returns how it is written.
     ///
@@ -27,7 +28,8 @@ pub trait Rewriter: Send {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept>;
 
     /// An entry is dropped: the version or tombstone with sequence number `newer` shadows it, and no snapshot needs
-    /// it.
+    /// it. If `newer` is its own number, nothing shadows it: it has expired. A tombstone with that
+    /// number may take its place and is then passed to [`Rewriter::keep`].
     ///
     /// # Errors
     /// As [`Rewriter::keep`].

@@ -21,7 +21,7 @@ mod cursor;
 
 use std::{cmp::Ordering, ops::Range};
 
-use bifold_contract::{Corruption, Kind, SeqNo, Value};
+use bifold_contract::{Corruption, Kind, SeqNo, Value, expiry::INSTANT_BYTES};
 pub use builder::BlockBuilder;
 pub use cursor::BlockCursor;
 
@@ -151,7 +151,9 @@ impl Slot {
 
     #[inline]
     fn kind(&self) -> Option<Kind> {
-        Kind::from_byte(self.tag as u8)
+        let kind = Kind::from_byte(self.tag as u8)?;
+        let has_instant = !kind.expires() || self.payload_end - self.payload_start >= INSTANT_BYTES;
+        has_instant.then_some(kind)
     }
 }
 

@@ -5,13 +5,17 @@
 //! payload   operation │ operation │ …          operation i has sequence number first + i
 //! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
 //! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
+//!           7 put until │ 8 put pointer until: the value begins with the instant, and the length counts it
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail.
 
-use bifold_contract::{Corruption, FileId, KeyspaceId, SeqNo};
+use bifold_contract::{
+    Corruption, FileId, KeyspaceId, Millis, SeqNo,
+    expiry::{self, INSTANT_BYTES},
+};
 
 pub use crate::frame::{Before, Tail};
 use crate::{
@@ -30,6 +34,8 @@ const DELETE: u8 = 3;
 const DELETE_RANGE: u8 = 4;
 const DELETE_RANGE_UNBOUNDED: u8 = 5;
 const DURABLE: u8 = 6;
+const PUT_UNTIL: u8 = 7;
+const PUT_POINTER_UNTIL: u8 = 8;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -64,6 +70,16 @@ impl<'a> LogEncoder<'a> {
         self.key_and_value(PUT_POINTER, keyspace, key, pointer);
     }
 
+    /// Sets a key to a value that expires.
+    pub fn put_until(&mut self, keyspace: KeyspaceId, key: &[u8], instant: Millis, value: &[u8]) {
+        self.key_and_parts(PUT_UNTIL, keyspace, key, &[&expiry::encode(instant), value]);
+    }
+
+    /// Sets a key to a separated value that expires; `payload` is the instant and an encoded address.
+    pub fn pointer_until(&mut self, keyspace: KeyspaceId, key: &[u8], payload: &[u8]) {
+        self.key_and_value(PUT_POINTER_UNTIL, keyspace, key, payload);
+    }
+
     /// Deletes a key.
     pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
         self.key_only(DELETE, keyspace, key);
@@ -90,14 +106,21 @@ impl<'a> LogEncoder<'a> {
         self.out.extend_from_slice(key);
     }
 
+    #[inline]
     fn key_and_value(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], value: &[u8]) {
-        self.out.reserve(32 + key.len() + value.len());
+        self.key_and_parts(kind, keyspace, key, &[value]);
+    }
+
+    #[inline]
+    fn key_and_parts(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], value: &[&[u8]]) {
+        let value_bytes: usize = value.iter().map(|part| part.len()).sum();
+        self.out.reserve(32 + key.len() + value_bytes);
         self.out.push(kind);
         put_varint(self.out, u64::from(keyspace));
         put_varint(self.out, key.len() as u64);
-        put_varint(self.out, value.len() as u64);
+        put_varint(self.out, value_bytes as u64);
         self.out.extend_from_slice(key);
-        self.out.extend_from_slice(value);
+        value.iter().for_each(|part| self.out.extend_from_slice(part));
     }
 
     /// Completes the record.
@@ -132,19 +155,34 @@ pub enum Operation<'a> {
     Put { keyspace: KeyspaceId, key: &'a [u8], value: &'a [u8] },
     /// Sets a key to a separated value at an encoded address.
     Pointer { keyspace: KeyspaceId, key: &'a [u8], pointer: &'a [u8] },
+    /// Sets a key to a value that expires.
+    PutUntil { keyspace: KeyspaceId, key: &'a [u8], instant: Millis, value: &'a [u8] },
+    /// Sets a key to a separated value that expires: the payload of the entry, and the address in it.
+    PointerUntil { keyspace: KeyspaceId, key: &'a [u8], payload: &'a [u8], pointer: &'a [u8] },
     /// Deletes a key.
     Delete { keyspace: KeyspaceId, key: &'a [u8] },
     /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
     DeleteRange { keyspace: KeyspaceId, start: &'a [u8], end: Option<&'a [u8]> },
 }
 
-impl Operation<'_> {
+impl<'a> Operation<'a> {
+    /// The encoded address of a separated value that it sets.
+    #[must_use]
+    pub fn pointer(&self) -> Option<&'a [u8]> {
+        match *self {
+            Self::Pointer { pointer, .. } | Self::PointerUntil { pointer, .. } => Some(pointer),
+            _ => None,
+        }
+    }
+
     /// The keyspace it applies to.
     #[must_use]
     pub fn keyspace(&self) -> KeyspaceId {
         match *self {
             Self::Put { keyspace, .. }
             | Self::Pointer { keyspace, .. }
+            | Self::PutUntil { keyspace, .. }
+            | Self::PointerUntil { keyspace, .. }
             | Self::Delete { keyspace, .. }
             | Self::DeleteRange { keyspace, .. } => keyspace,
         }
@@ -236,16 +274,27 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
     Ok(match kind {
         DELETE => Operation::Delete { keyspace, key: input.take(key_len)? },
         DELETE_RANGE_UNBOUNDED => Operation::DeleteRange { keyspace, start: input.take(key_len)?, end: None },
-        PUT | PUT_POINTER | DELETE_RANGE => {
+        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL => {
             let value_len = input.varint32()? as usize;
             let (key, value) = (input.take(key_len)?, input.take(value_len)?);
+            let has_instant = value_len >= INSTANT_BYTES;
+            let (instant, rest) = expiry::split(value);
             match kind {
+                PUT_UNTIL if has_instant => Operation::PutUntil { keyspace, key, instant, value: rest },
+                PUT_POINTER_UNTIL if has_instant => {
+                    Operation::PointerUntil { keyspace, key, payload: value, pointer: rest }
+                }
+                PUT_UNTIL | PUT_POINTER_UNTIL => {
+                    return Err(start.damage("a value behind an instant of 6 bytes", format!("{value_len} bytes")));
+                }
                 PUT => Operation::Put { keyspace, key, value },
                 PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value },
                 _ => Operation::DeleteRange { keyspace, start: key, end: Some(value) },
             }
         }
-        other => return Err(start.damage("an operation of kind 1 to 5", format!("kind {other}"))),
+        other => {
+            return Err(start.damage("an operation of kind 1 to 5, 7 or 8 (upgrade Bifold)", format!("kind {other}")));
+        }
     })
 }
 
@@ -264,6 +313,12 @@ mod tests {
                 match *operation {
                     Operation::Put { keyspace, key, value } => encoder.put(keyspace, key, value),
                     Operation::Pointer { keyspace, key, pointer } => encoder.pointer(keyspace, key, pointer),
+                    Operation::PutUntil { keyspace, key, instant, value } => {
+                        encoder.put_until(keyspace, key, instant, value);
+                    }
+                    Operation::PointerUntil { keyspace, key, payload, .. } => {
+                        encoder.pointer_until(keyspace, key, payload);
+                    }
                     Operation::Delete { keyspace, key } => encoder.delete(keyspace, key),
                     Operation::DeleteRange { keyspace, start, end } => encoder.delete_range(keyspace, start, end),
                 }
@@ -287,6 +342,14 @@ mod tests {
                 ],
             ),
             (6, vec![Operation::Put { keyspace: 0, key: b"empty", value: b"" }]),
+            (
+                7,
+                vec![
+                    Operation::PutUntil { keyspace: 0, key: b"soon", instant: 1_764_000_000_000, value: b"v" },
+                    Operation::PutUntil { keyspace: 0, key: b"empty", instant: 0, value: b"" },
+                    Operation::PointerUntil { keyspace: 2, key: b"p", payload: b"instanthere", pointer: b"there" },
+                ],
+            ),
         ];
         let bytes = encode(&commits);
         let mut reader = LogReader::new(&bytes, 5).unwrap();
@@ -297,6 +360,15 @@ mod tests {
         }
         assert!(reader.next().is_none());
         assert_eq!(reader.tail(), Tail::Clean);
+    }
+
+    #[test]
+    fn a_value_too_short_for_its_instant_is_damage() {
+        for kind in [PUT_UNTIL, PUT_POINTER_UNTIL] {
+            let payload = [kind, 1, 1, 5, b'k', 1, 2, 3, 4, 5];
+            let record = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &payload };
+            assert!(record.operations().next().is_some_and(|operation| operation.is_err()));
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use bifold_contract::{
     Corruption, Edit, FileId, KeyspaceEdit, LevelEdit, LogFloor, SeqNo, TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
+    expiry::INSTANT_MAX,
     key::MAX_SEQNO,
 };
 
@@ -21,6 +22,7 @@ use crate::{
     bytes::{Input, put_slice, put_varint},
     frame::{self, Before, FILE_HEADER_BYTES, Frame, Frames, HEADER_BYTES},
     names::NUMBER_MAX,
+    table::properties::{expiring, put_expiring},
 };
 
 const MAGIC: [u8; 8] = *b"bifldman";
@@ -50,6 +52,8 @@ mod tag {
     pub const VALUE_TAGGED: u64 = 27;
     /// A key at which the tree of the last [`LEVELS`] is split.
     pub const BOUNDARY: u64 = 29;
+    pub const KEYSPACE_EXPIRES: u64 = 31;
+    pub const SEEN_TIME: u64 = 33;
 }
 
 /// The first bytes of the manifest of the database with this id.
@@ -153,7 +157,9 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
         put_varint(out, tag);
         put_slice(out, &body);
     };
-    for (tag, number) in [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno)] {
+    for (tag, number) in
+        [(tag::NEXT_FILE, edit.next_file), (tag::LAST_SEQNO, edit.last_seqno), (tag::SEEN_TIME, edit.seen_time)]
+    {
         if let Some(number) = number {
             field(tag, &|b| put_varint(b, number));
         }
@@ -170,6 +176,7 @@ fn encode(edit: &Edit, out: &mut Vec<u8>) {
             KeyspaceEdit::Configured { .. } => tag::KEYSPACE_CONFIGURED,
             KeyspaceEdit::Dropped { .. } => tag::KEYSPACE_DROPPED,
             KeyspaceEdit::Flushed { .. } => tag::KEYSPACE_FLUSHED,
+            KeyspaceEdit::Expires { .. } => tag::KEYSPACE_EXPIRES,
         };
         field(tag, &|b| encode_keyspace(change, b));
     }
@@ -228,7 +235,7 @@ fn encode_keyspace(change: &KeyspaceEdit, out: &mut Vec<u8>) {
             put_varint(out, u64::from(*id));
             put_slice(out, options.as_bytes());
         }
-        KeyspaceEdit::Dropped { id } => put_varint(out, u64::from(*id)),
+        KeyspaceEdit::Dropped { id } | KeyspaceEdit::Expires { id } => put_varint(out, u64::from(*id)),
         KeyspaceEdit::Flushed { id, seqno } => {
             put_varint(out, u64::from(*id));
             put_varint(out, *seqno);
@@ -257,6 +264,7 @@ pub fn encode_table(table: &TableMeta, out: &mut Vec<u8>) {
     numbers.into_iter().for_each(|n| put_varint(out, n));
     put_slice(out, &table.smallest);
     put_slice(out, &table.largest);
+    put_expiring(out, table.expiring);
 }
 
 /// Decodes what [`encode_table`] wrote.
@@ -279,6 +287,7 @@ pub fn decode_table(input: &mut Input<'_>) -> Result<TableMeta, Corruption> {
         },
         smallest: input.slice()?.into(),
         largest: input.slice()?.into(),
+        expiring: expiring(input)?,
     })
 }
 
@@ -337,7 +346,12 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
         tag::NEXT_FILE => edit.next_file = Some(body.varint_up_to(NUMBER_MAX / 2)?),
         tag::LAST_SEQNO => edit.last_seqno = Some(seqno(body)?),
         tag::LOG_FLOOR => edit.log_floor = Some(log_floor(body)?),
-        tag::KEYSPACE_CREATED | tag::KEYSPACE_CONFIGURED | tag::KEYSPACE_DROPPED | tag::KEYSPACE_FLUSHED => {
+        tag::SEEN_TIME => edit.seen_time = Some(body.varint_up_to(INSTANT_MAX)?),
+        tag::KEYSPACE_CREATED
+        | tag::KEYSPACE_CONFIGURED
+        | tag::KEYSPACE_DROPPED
+        | tag::KEYSPACE_FLUSHED
+        | tag::KEYSPACE_EXPIRES => {
             edit.keyspaces.push(decode_keyspace(tag, body)?);
         }
         tag::LEVELS => {
@@ -404,6 +418,7 @@ fn decode_keyspace(tag: u64, body: &mut Input<'_>) -> Result<KeyspaceEdit, Corru
         tag::KEYSPACE_CREATED => KeyspaceEdit::Created { id, name: text(body)?, options: text(body)? },
         tag::KEYSPACE_CONFIGURED => KeyspaceEdit::Configured { id, options: text(body)? },
         tag::KEYSPACE_DROPPED => KeyspaceEdit::Dropped { id },
+        tag::KEYSPACE_EXPIRES => KeyspaceEdit::Expires { id },
         _ => KeyspaceEdit::Flushed { id, seqno: seqno(body)? },
     })
 }

@@ -21,11 +21,17 @@ use crate::{bytes::Input, checksum::checksum};
 
 const MAGIC: [u8; 8] = *b"bifldtbl";
 
-/// The newest version, which is also written where an index is in parts.
-pub const VERSION: u32 = 2;
+/// The newest version.
+pub const VERSION: u32 = VERSION_OF_PARTS + MORE_IF_EXPIRING;
+
+/// The version of tables whose index is in parts.
+const VERSION_OF_PARTS: u32 = 2;
 
 /// The version of tables whose index is in one piece.
 const VERSION_OF_WHOLE: u32 = 1;
+
+/// So much more is the version of a table with entries that expire.
+const MORE_IF_EXPIRING: u32 = 2;
 
 /// Bytes of the footer.
 pub const FOOTER_BYTES: usize = 72;
@@ -73,6 +79,8 @@ pub struct Footer {
     pub file: FileId,
     /// Whether the index is in one piece or in parts.
     pub index_form: IndexForm,
+    /// Whether it has entries that expire. Older releases would not know their kinds.
+    pub expires: bool,
 }
 
 /// How the index of a table is stored.
@@ -89,7 +97,7 @@ impl IndexForm {
     fn version(self) -> u32 {
         match self {
             Self::Whole => VERSION_OF_WHOLE,
-            Self::Parts => VERSION,
+            Self::Parts => VERSION_OF_PARTS,
         }
     }
 }
@@ -104,7 +112,7 @@ impl Footer {
             *slot = word.to_le_bytes();
         }
         out[48..52].copy_from_slice(&(FOOTER_BYTES as u32).to_le_bytes());
-        out[52..56].copy_from_slice(&self.index_form.version().to_le_bytes());
+        out[52..56].copy_from_slice(&self.version().to_le_bytes());
         out[56..COVERED_BYTES].copy_from_slice(&MAGIC);
         let check = checksum(&out[..COVERED_BYTES], 0, self.sum().unwrap_or(0));
         out[COVERED_BYTES..].copy_from_slice(&check.to_le_bytes());
@@ -128,10 +136,11 @@ impl Footer {
             properties_bytes: input.u64()?,
             file: input.u64()?,
             index_form: IndexForm::Whole,
+            expires: false,
         };
         let (footer_bytes, version, magic) = (input.u32()?, input.u32()?, input.take(MAGIC.len())?);
-        let index_form = if version == VERSION { IndexForm::Parts } else { IndexForm::Whole };
-        let footer = Self { index_form, ..footer };
+        let index_form = if version.is_multiple_of(2) { IndexForm::Parts } else { IndexForm::Whole };
+        let footer = Self { index_form, expires: version > MORE_IF_EXPIRING, ..footer };
         if magic != MAGIC {
             return Err(damage(format!("magic {}", MAGIC.escape_ascii()), magic.escape_ascii().to_string()));
         }
@@ -148,6 +157,10 @@ impl Footer {
             Some(sum) if sum == file_bytes => Ok(footer),
             sum => Err(damage(format!("sections that fill {file_bytes} bytes"), format!("{sum:?} bytes"))),
         }
+    }
+
+    fn version(&self) -> u32 {
+        self.index_form.version() + if self.expires { MORE_IF_EXPIRING } else { 0 }
     }
 
     fn lengths(&self) -> [u64; 5] {
@@ -202,6 +215,7 @@ mod tests {
         properties_bytes: 60,
         file: 12,
         index_form: IndexForm::Whole,
+        expires: false,
     };
     const FILE_BYTES: u64 = 4096 + 74 + 120 + 60 + FOOTER_BYTES as u64;
 
@@ -211,7 +225,9 @@ mod tests {
         assert_eq!(footer, FOOTER);
         assert_eq!(footer.filter(), Place { start: 4096, end: 4170 });
         let parts = Footer { index_form: IndexForm::Parts, ..FOOTER };
-        assert_eq!(Footer::decode(&parts.encode(), FILE_BYTES).unwrap(), parts);
+        for footer in [parts, Footer { expires: true, ..parts }, Footer { expires: true, ..FOOTER }] {
+            assert_eq!(Footer::decode(&footer.encode(), FILE_BYTES).unwrap(), footer);
+        }
         assert!(footer.tombstones().is_empty());
         assert_eq!(footer.index(), Place { start: 4170, end: 4290 });
         assert_eq!(footer.properties(), Place { start: 4290, end: 4350 });

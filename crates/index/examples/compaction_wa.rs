@@ -13,7 +13,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bifold_contract::{Busy, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Run, TableMeta};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Expiring, JobShape, Level, Levels, Run, TableMeta};
 use bifold_index::compaction::{
     leveled::{Leveled, LeveledOptions},
     tiered::{Tiered, TieredOptions},
@@ -255,6 +255,7 @@ impl<'a> Tree<'a> {
             unbounded: false,
             min_seqno: 1,
             max_seqno: self.seqno,
+            expiring: Expiring::default(),
         })
     }
 

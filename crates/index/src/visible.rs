@@ -1,8 +1,8 @@
 //! A merged stream as one snapshot sees it, read from both ends.
 //!
 //! For every key between the bounds it yields the newest version that is not newer than the snapshot, unless that is
-//! a tombstone or is covered by a range tombstone. Each end has a cursor, created on first use. The ends stop where
-//! they meet, so each key is yielded once, by the end that reaches it first.
+//! a tombstone, has expired or is covered by a range tombstone. Each end has a cursor, created on first use. The ends
+//! stop where they meet, so each key is yielded once, by the end that reaches it first.
 //!
 //! Forward, the newest version of a key comes first and the others are skipped. Backward, it comes last, so the
 //! latest candidate is remembered until the key ends. For a key with many versions, a seek replaces further steps
@@ -19,7 +19,11 @@ mod seek;
 
 use std::ops::Bound;
 
-use bifold_contract::{Entry, Error, Kind, Result, SeqNo, Value};
+use bifold_contract::{
+    Entry, Error, Kind, Millis, Result, SeqNo, Value,
+    expiry::{self, INSTANT_BYTES},
+    planted,
+};
 
 use crate::{
     cursor::Cursor,
@@ -35,6 +39,8 @@ pub struct Visible {
     make: Box<dyn Fn() -> MergeCursor + Send>,
     tombstones: RangeTombstones,
     snapshot: SeqNo,
+    /// Entries with instants up to this have expired.
+    time: Millis,
     lower: Bound<Box<[u8]>>,
     upper: Bound<Box<[u8]>>,
     front: Option<Front>,
@@ -57,10 +63,12 @@ pub struct Item {
     pub key: Box<[u8]>,
     /// The version's sequence number.
     pub seqno: SeqNo,
-    /// What `payload` means. Never a tombstone.
+    /// What `payload` means: an inline value or an encoded pointer.
     pub kind: Kind,
-    /// The version's payload.
+    /// The version's payload, without an instant.
     pub payload: Value,
+    /// When it expires, if it does.
+    pub expires_at: Option<Millis>,
 }
 
 enum Outcome {
@@ -104,18 +112,18 @@ struct Back {
 }
 
 impl Visible {
-    /// What `snapshot` sees, between the bounds, of the streams that `make` merges. `tombstones` are those of all the
-    /// streams and may include ones newer than the snapshot.
+    /// What `snapshot` sees at `time`, between the bounds, of the streams that `make` merges. `tombstones` are those of
+    /// all the streams and may include ones newer than the snapshot.
     #[must_use]
     pub fn new(
         make: Box<dyn Fn() -> MergeCursor + Send>,
         tombstones: RangeTombstones,
-        snapshot: SeqNo,
+        (snapshot, time): (SeqNo, Millis),
         lower: Bound<Box<[u8]>>,
         upper: Bound<Box<[u8]>>,
     ) -> Self {
         let (payloads, outcome) = (Payloads::Given, Outcome::Going);
-        Self { make, tombstones, snapshot, lower, upper, front: None, back: None, payloads, outcome }
+        Self { make, tombstones, snapshot, time, lower, upper, front: None, back: None, payloads, outcome }
     }
 
     /// From now on entries come with empty payloads: nothing is copied out of memtables for those who want only keys.
@@ -163,22 +171,23 @@ impl Visible {
         self.record_outcome(moved)
     }
 
-    /// The entry the front moved to last, borrowed; `None` after it has met the back.
+    /// The entry the front moved to last, borrowed, as it is stored; `None` after it has met the back.
     #[must_use]
     pub fn front(&self) -> Option<Entry<'_>> {
         self.front.as_ref().filter(|front| front.at == At::Entry).and_then(|front| front.cursor.entry())
     }
 
-    /// The payload of the entry the front moved to last, sharing its block; empty after it has met the back.
+    /// The payload of the entry the front moved to last, without an instant. It shares its block; after the front has
+    /// met the back it is empty.
     #[must_use]
     pub fn front_payload(&self) -> Value {
         self.front
             .as_ref()
             .filter(|front| front.at == At::Entry)
-            .map_or_else(|| Value::copy_of(&[]), |front| front.cursor.payload())
+            .map_or_else(|| Value::copy_of(&[]), |front| front.payload())
     }
 
-    /// The entry the back moved to last, borrowed; `None` after it has met the front.
+    /// The entry the back moved to last, borrowed, as it is stored; `None` after it has met the front.
     #[must_use]
     pub fn back(&self) -> Option<Entry<'_>> {
         let back = self.back.as_ref().filter(|back| back.at == At::Entry)?;
@@ -235,7 +244,7 @@ impl Visible {
                 } else {
                     front.cursor.seek(&front.key, self.snapshot)?;
                 }
-            } else if is_live(&self.tombstones, &mut front.hint, &entry, self.snapshot) {
+            } else if is_live(&self.tombstones, &mut front.hint, &entry, (self.snapshot, self.time)) {
                 front.at = At::Entry;
                 return Ok(true);
             } else {
@@ -266,8 +275,10 @@ impl Visible {
                 return Ok(false);
             }
             if back.take_newest(self.snapshot, &self.payloads)? {
-                let entry = Entry { key: &back.key, seqno: back.seqno, kind: back.kind, payload: &[] };
-                if is_live(&self.tombstones, &mut back.hint, &entry, self.snapshot) {
+                let (seqno, kind, payload) = (back.seqno, back.kind, &*back.payload);
+                let entry = Entry { key: &back.key, seqno, kind, payload };
+                let time = if planted!("backwards_nothing_expires") { 0 } else { self.time };
+                if is_live(&self.tombstones, &mut back.hint, &entry, (self.snapshot, time)) {
                     back.at = At::Entry;
                     return Ok(true);
                 }
@@ -326,11 +337,18 @@ impl Front {
 
     fn item(&self, payloads: &Payloads) -> Option<Item> {
         let entry = self.cursor.entry()?;
+        let (kind, expires_at) = (entry.kind.plain(), entry.expires_at());
         let payload = match payloads {
-            Payloads::Given => self.cursor.payload(),
+            Payloads::Given => self.payload(),
             Payloads::LeftOut(empty) => empty.clone(),
         };
-        Some(Item { key: entry.key.into(), seqno: entry.seqno, kind: entry.kind, payload })
+        Some(Item { key: entry.key.into(), seqno: entry.seqno, kind, payload, expires_at })
+    }
+
+    /// The payload without an instant.
+    fn payload(&self) -> Value {
+        let payload = self.cursor.payload();
+        if self.cursor.entry().is_some_and(|entry| entry.kind.expires()) { without_instant(&payload) } else { payload }
     }
 }
 
@@ -402,6 +420,9 @@ impl Back {
         };
         (self.seqno, self.kind) = (entry.seqno, entry.kind);
         self.payload = match (entry.kind, payloads) {
+            (kind, Payloads::LeftOut(_)) if kind.expires() => {
+                Value::copy_of(&entry.payload[..INSTANT_BYTES.min(entry.payload.len())])
+            }
             (_, Payloads::LeftOut(empty)) => empty.clone(),
             (Kind::Delete, _) => Value::copy_of(&[]),
             _ => self.cursor.payload(),
@@ -414,13 +435,35 @@ impl Back {
     }
 
     fn item(&self) -> Item {
-        Item { key: self.key.as_slice().into(), seqno: self.seqno, kind: self.kind, payload: self.payload.clone() }
+        let (key, seqno, kind) = (self.key.as_slice().into(), self.seqno, self.kind.plain());
+        let (payload, expires_at) = match self.kind.expires() {
+            true => (without_instant(&self.payload), Some(expiry::split(&self.payload).0)),
+            false => (self.payload.clone(), None),
+        };
+        Item { key, seqno, kind, payload, expires_at }
     }
 }
 
-/// Whether `entry`, the newest version of its key that `snapshot` sees, is a value that no range tombstone covers.
-fn is_live(tombstones: &RangeTombstones, hint: &mut Hint, entry: &Entry<'_>, snapshot: SeqNo) -> bool {
-    entry.kind != Kind::Delete && tombstones.covering_near(hint, entry.key, snapshot) <= entry.seqno
+/// The rest of a payload that begins with an instant.
+#[must_use]
+pub fn without_instant(payload: &Value) -> Value {
+    payload.part(INSTANT_BYTES.min(payload.len()), payload.len())
+}
+
+/// Whether `entry`, the newest version of its key that `snapshot` sees, is a value that has not expired at `time` and
+/// that no range tombstone covers.
+fn is_live(
+    tombstones: &RangeTombstones,
+    hint: &mut Hint,
+    entry: &Entry<'_>,
+    (snapshot, time): (SeqNo, Millis),
+) -> bool {
+    let is_value = match entry.kind {
+        Kind::Inline | Kind::Pointer => true,
+        Kind::Delete => false,
+        Kind::InlineUntil | Kind::PointerUntil => entry.expires_at().is_some_and(|instant| instant > time),
+    };
+    is_value && tombstones.covering_near(hint, entry.key, snapshot) <= entry.seqno
 }
 
 /// The least key above `key`.

@@ -19,7 +19,9 @@
 
 use std::{fmt::Write as _, fs, path::Path, sync::Arc};
 
-use bifold_contract::{Busy, BusyOutput, CompactionJob, CompactionPolicy, JobShape, Level, Levels, Run, TableMeta};
+use bifold_contract::{
+    Busy, BusyOutput, CompactionJob, CompactionPolicy, Expiring, JobShape, Level, Levels, Run, TableMeta,
+};
 use bifold_index::compaction::{
     by_partition::TreeShape,
     leveled::{Leveled, LeveledOptions},
@@ -178,6 +180,7 @@ fn table(text: &str) -> Option<Arc<TableMeta>> {
         unbounded: false,
         min_seqno: id,
         max_seqno: id,
+        expiring: Expiring::default(),
     };
     words.next().is_none().then(|| Arc::new(table))
 }

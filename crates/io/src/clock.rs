@@ -71,10 +71,13 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is advanced, by hand or by a sleep. Clones show the same time.
+/// A clock that stands still until it is advanced, by hand or by a sleep. Clones show the same time. Its time of day is
+/// the same, or one that is set by hand and stands still.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
     now: Arc<Mutex<Duration>>,
+    /// [`Clock::unix_now`], if it was set.
+    unix_now: Arc<Mutex<Option<Duration>>>,
 }
 
 impl ManualClock {
@@ -83,11 +86,20 @@ impl ManualClock {
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         *now = now.saturating_add(time);
     }
+
+    /// Sets the time of day, forward or back. It no longer advances then.
+    pub fn set_unix(&self, time: Duration) {
+        *self.unix_now.lock().unwrap_or_else(PoisonError::into_inner) = Some(time);
+    }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Duration {
         *self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unix_now(&self) -> Duration {
+        self.unix_now.lock().unwrap_or_else(PoisonError::into_inner).unwrap_or_else(|| self.now())
     }
 
     /// Advances the clock and returns at once.
@@ -108,6 +120,10 @@ mod tests {
         clock.advance(Duration::from_secs(2));
         shared.sleep(Duration::from_millis(500));
         assert_eq!([clock.now(), shared.now()], [Duration::from_millis(2500); 2]);
+        assert_eq!(clock.unix_now(), clock.now());
+        shared.set_unix(Duration::from_secs(9));
+        shared.advance(Duration::from_secs(1));
+        assert_eq!([clock.unix_now(), clock.now()], [Duration::from_secs(9), Duration::from_millis(3500)]);
     }
 
     #[test]

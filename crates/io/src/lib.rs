@@ -47,7 +47,7 @@ pub mod threads;
 use std::sync::Arc;
 
 pub use allocator::give_back_freed_memory;
-pub use clock::Clock;
+pub use clock::{Clock, ManualClock};
 pub use dir::{Dir, FileObserver, Reader, Together, Writer};
 pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
 pub use scratch::{SCRATCH_BYTES, with_scratch};

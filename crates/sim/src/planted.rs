@@ -121,6 +121,8 @@ const UNSEEN: Test = Test::Unit("bifold", "gc::tests::a_snapshot_reads");
 const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
+const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
+
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
 /// All planted bugs.
@@ -249,6 +251,16 @@ pub const ALL: &[Planted] = &[
     bug("transaction_overlooks_flush", OVERLOOKS),
     bug("damage_is_empty", AT_ONCE),
     bug("ignore_errors_of_stretches", AT_ONCE),
+    bug("expired_lets_older_back", EXPIRY),
+    bug("expires_under_snapshots", EXPIRY),
+    bug("merge_forgets_expiry", EXPIRY),
+    bug("gc_forgets_expiry", EXPIRY),
+    bug("replay_forgets_expiry", EXPIRY),
+    bug("multi_get_ignores_expiry", EXPIRY),
+    bug("backwards_nothing_expires", EXPIRY),
+    bug("snapshots_read_with_now", EXPIRY),
+    bug("time_goes_back", EXPIRY),
+    bug("transaction_overlooks_expiry", EXPIRY),
 ];
 
 /// The result for one planted bug.

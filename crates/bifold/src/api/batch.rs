@@ -1,11 +1,17 @@
 //! Several operations on one or more keyspaces, committed atomically.
 
-use std::ops::RangeBounds;
+use std::{
+    ops::RangeBounds,
+    time::{Duration, SystemTime},
+};
 
-use bifold_contract::Result;
+use bifold_contract::{Millis, Result};
 
 use crate::{
-    api::keyspace::{Keyspace, delete_bounds},
+    api::{
+        expiry::{instant_of, put_until},
+        keyspace::{Keyspace, delete_bounds},
+    },
     commit::op::{Act, Op},
 };
 
@@ -27,7 +33,7 @@ struct Owned {
 
 #[derive(Debug)]
 enum OwnedAct {
-    Put(Box<[u8]>),
+    Put(Box<[u8]>, Option<Millis>),
     Delete,
     DeleteRange(Option<Box<[u8]>>),
 }
@@ -45,7 +51,45 @@ impl Batch {
     /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored. The batch
     /// is then unchanged.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<&mut Self> {
-        self.push(keyspace, key.as_ref(), OwnedAct::Put(value.as_ref().into()))
+        self.push_put(keyspace, key.as_ref(), keyspace.put_of(value.as_ref()))
+    }
+
+    /// Sets `key` of `keyspace` to `value` for `ttl` from now on, not from the commit: see
+    /// [`Keyspace::put_with_ttl`].
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<&mut Self> {
+        self.push_put(keyspace, key.as_ref(), put_until(value.as_ref(), keyspace.instant_after(ttl)))
+    }
+
+    /// Sets `key` of `keyspace` to `value` until a moment, or for good: see [`Keyspace::put_until`].
+    ///
+    /// # Errors
+    /// As [`Batch::put`].
+    pub fn put_until(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_at: Option<SystemTime>,
+    ) -> Result<&mut Self> {
+        self.push_put(keyspace, key.as_ref(), put_until(value.as_ref(), expires_at.and_then(instant_of)))
+    }
+
+    fn push_put(&mut self, keyspace: &Keyspace, key: &[u8], put: Act<'_>) -> Result<&mut Self> {
+        let act = match put {
+            Act::PutUntil(value, instant) => OwnedAct::Put(value.into(), Some(instant)),
+            Act::Put(value) => OwnedAct::Put(value.into(), None),
+            _ => return Ok(self),
+        };
+        self.push(keyspace, key, act)
     }
 
     /// Deletes `key` of `keyspace`. It is no error if the key does not exist.
@@ -76,7 +120,7 @@ impl Batch {
         owned.as_op().check()?;
         self.bytes += owned.key.len()
             + match &owned.act {
-                OwnedAct::Put(value) => value.len(),
+                OwnedAct::Put(value, _) => value.len(),
                 OwnedAct::Delete | OwnedAct::DeleteRange(None) => 0,
                 OwnedAct::DeleteRange(Some(end)) => end.len(),
             };
@@ -122,7 +166,7 @@ impl Batch {
 impl Owned {
     fn as_op(&self) -> Op<'_> {
         let act = match &self.act {
-            OwnedAct::Put(value) => Act::Put(value),
+            OwnedAct::Put(value, instant) => put_until(value, *instant),
             OwnedAct::Delete => Act::Delete,
             OwnedAct::DeleteRange(end) => Act::DeleteRange(end.as_deref()),
         };

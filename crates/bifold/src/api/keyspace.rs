@@ -16,7 +16,8 @@ use crate::{
     commit::op::{Act, Op},
     read::{
         estimate::RangeSize,
-        scan::{KeyBounds, Pair, Range, prefix_end},
+        pair::Pair,
+        scan::{KeyBounds, Range, prefix_end},
     },
     state::{snapshot::Holder, tree::Tree},
 };
@@ -46,6 +47,10 @@ pub enum Swap {
 impl Keyspace {
     pub(crate) fn new(handle: Arc<Handle>, tree: Arc<Tree>) -> Self {
         Self { handle, tree }
+    }
+
+    pub(super) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 
     pub(crate) fn tree(&self) -> &Arc<Tree> {
@@ -95,7 +100,8 @@ impl Keyspace {
         self.handle.engine.set_options(&self.tree, &options)
     }
 
-    /// Sets `key` to `value`, with the database's durability.
+    /// Sets `key` to `value`, with the database's durability. If the keyspace has a
+    /// [`ttl`](KeyspaceOptions::ttl), the entry expires after it.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB;
@@ -110,7 +116,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::put`].
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(key.as_ref(), Act::Put(value.as_ref()), durability)
+        self.write(key.as_ref(), self.put_of(value.as_ref()), durability)
     }
 
     /// Deletes `key`. It is no error if the key does not exist.
@@ -150,11 +156,11 @@ impl Keyspace {
         }
     }
 
-    fn durability(&self) -> Durability {
+    pub(super) fn durability(&self) -> Durability {
         self.handle.engine.options.durability
     }
 
-    fn write(&self, key: &[u8], act: Act<'_>, durability: Durability) -> Result<()> {
+    pub(super) fn write(&self, key: &[u8], act: Act<'_>, durability: Durability) -> Result<()> {
         let op = Op { tree: &self.tree, key, act };
         op.check()?;
         self.handle.engine.commit(&[op], durability)
@@ -183,7 +189,7 @@ impl Keyspace {
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
         let snapshot = self.handle.open_snapshot(Holder::Snapshot);
-        self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.seqno)
+        self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.sight())
     }
 
     /// All entries, in key order.
@@ -291,7 +297,7 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<Swap> {
         let key = key.as_ref();
-        let op = Op { tree: &self.tree, key, act: new.map_or(Act::Delete, Act::Put) };
+        let op = Op { tree: &self.tree, key, act: new.map_or(Act::Delete, |new| self.put_of(new)) };
         op.check()?;
         let engine = &self.handle.engine;
         let mut current = None;

@@ -11,10 +11,12 @@ mod reads;
 mod text;
 mod values;
 
-pub use bifold_contract::option::parse_size;
+use std::time::Duration;
+
+pub use bifold_contract::option::{parse_duration, parse_size};
 use bifold_contract::{
     Error, Result,
-    option::{at_least, optional_size, size, within},
+    option::{at_least, duration, optional_size, size, within},
 };
 pub use bifold_format::compression::Compression;
 use bifold_values::placements::novkv;
@@ -219,6 +221,10 @@ pub struct KeyspaceOptions {
     /// Cannot change once the keyspace exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
+    /// How long what is put lives, unless the put says otherwise: a text such as `"90s"` or `"24h"`, or a number of
+    /// seconds. Unset: for good. It applies to puts from then on; what is stored keeps its own time.
+    #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Duration>,
 }
 
 impl Default for KeyspaceOptions {
@@ -234,6 +240,7 @@ impl Default for KeyspaceOptions {
             filter_bits_per_key: 10,
             compaction: Compaction::default(),
             hash_index: None,
+            ttl: None,
         }
     }
 }

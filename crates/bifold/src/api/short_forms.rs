@@ -6,7 +6,7 @@ use bifold_contract::{Result, Value};
 
 use crate::{
     api::{db::Db, keyspace::Swap, options::Durability},
-    read::scan::{Pair, Range},
+    read::{pair::Pair, scan::Range},
 };
 
 #[allow(unused_imports, reason = "for the links below")]

@@ -9,10 +9,7 @@ use crate::{
         db::Handle,
         keyspace::{Keyspace, owned_bounds, prefix_bounds},
     },
-    read::{
-        get::Reader,
-        scan::{Pair, Range},
-    },
+    read::{get::Reader, pair::Pair, scan::Range},
     state::{
         snapshot::{Holder, SnapshotGuard},
         tree::Tree,
@@ -20,7 +17,8 @@ use crate::{
 };
 
 /// A view of all keyspaces at one moment. Reads through it always return the same results, whatever is written,
-/// flushed, compacted or garbage-collected.
+/// flushed, compacted or garbage-collected, and whatever expires meanwhile: it sees what had not expired when it was
+/// opened.
 ///
 /// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
 /// shows open snapshots.
@@ -61,7 +59,7 @@ impl Snapshot {
     /// # Errors
     /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
-        self.read(keyspace, |reader, tree| reader.get(tree, key.as_ref(), Some(self.seqno())))
+        self.read(keyspace, |reader, tree| reader.get(tree, key.as_ref(), Some(self.guard.sight())))
     }
 
     /// Whether `key` of `keyspace` had a value; see [`Keyspace::contains_key`].
@@ -69,7 +67,7 @@ impl Snapshot {
     /// # Errors
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(keyspace, |reader, tree| reader.contains(tree, key.as_ref(), Some(self.seqno())))
+        self.read(keyspace, |reader, tree| reader.contains(tree, key.as_ref(), Some(self.guard.sight())))
     }
 
     /// The values that several keys had, in the order of `keys`.
@@ -81,7 +79,7 @@ impl Snapshot {
         keyspace: &Keyspace,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Value>>> {
-        self.read(keyspace, |reader, tree| reader.multi_get(tree, keys, self.seqno()))
+        self.read(keyspace, |reader, tree| reader.multi_get(tree, keys, self.guard.sight()))
     }
 
     /// All entries of `keyspace`, in key order.

@@ -17,7 +17,7 @@ use bifold_contract::{
 use bifold_index::{
     compaction::{
         parts,
-        run::{self, Held, RewritePlan},
+        run::{self, Held, RewritePlan, Times},
     },
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
@@ -39,7 +39,7 @@ use crate::{
         health::Health,
         install::State,
         numbers::Numbers,
-        snapshot::Snapshots,
+        snapshot::{SnapshotCut, Snapshots},
         tree::{Tree, View},
     },
     waiting::sync::LockExt,
@@ -166,7 +166,8 @@ impl Compactor {
             .map(|level| level.runs.iter().flat_map(|run| run.tables.iter().cloned()).collect())
             .unwrap_or_default();
         let whole_bottom = planted!("drop_tombstone_early");
-        let snapshots = if planted!("ignore_snapshot_in_compaction") { Vec::new() } else { self.snapshots.seqnos() };
+        let ignores = planted!("ignore_snapshot_in_compaction");
+        let cut = if ignores { SnapshotCut::default() } else { self.snapshots.cut() };
         let to = job.output_level;
         let (deepest, moving) = (levels.deepest().max(to), extra.moving.to_vec());
         let rewrite = RewriteJob { from, to, deepest, moving };
@@ -181,7 +182,8 @@ impl Compactor {
             tombstones,
             &RewritePlan {
                 keys: (None, None),
-                snapshots: &snapshots,
+                snapshots: &cut.seqnos,
+                times: Times { now: cut.now, of_snapshots: &cut.times },
                 bottom: &|start, end| whole_bottom || !older(start, end),
                 table_bytes: job.table_bytes,
                 reach_bytes: reach_bytes(tree),
@@ -273,7 +275,7 @@ pub(crate) fn alpha(shape: &Levels, job: &CompactionJob) -> Option<Alpha> {
 
 #[cfg(test)]
 mod tests {
-    use bifold_contract::{FileId, Level, Run, TableMeta};
+    use bifold_contract::{Expiring, FileId, Level, Run, TableMeta};
 
     use super::*;
 
@@ -290,6 +292,7 @@ mod tests {
             unbounded: false,
             min_seqno: 1,
             max_seqno: 1,
+            expiring: Expiring::default(),
         };
         Run { id, tables: tables.map(|id| Arc::new(table(id))).collect() }
     }

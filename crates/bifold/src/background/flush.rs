@@ -12,7 +12,7 @@ use bifold_format::names;
 use bifold_index::{
     compaction::{
         parts,
-        run::{self, Output, RewritePlan},
+        run::{self, Output, RewritePlan, Times},
     },
     merge::{MergeCursor, Source},
 };
@@ -160,7 +160,7 @@ impl Flusher {
             view: Arc::clone(view),
             layer: Arc::clone(layer),
             is_first,
-            snapshots: self.snapshots.seqnos(),
+            snapshots: self.snapshots.cut(),
             cuts: parts::cuts(levels, parts),
             // The first run is cut by bytes, later runs at the same keys.
             cut_bytes: if is_first { bytes.div_ceil(parts as u64).max(1) } else { u64::MAX },
@@ -213,7 +213,8 @@ impl Flusher {
             layer.memtable.range_tombstones(),
             &RewritePlan {
                 keys,
-                snapshots: &flush.snapshots,
+                snapshots: &flush.snapshots.seqnos,
+                times: Times { now: flush.snapshots.now, of_snapshots: &flush.snapshots.times },
                 bottom: &|_start, _end| *is_first,
                 table_bytes: flush.cut_bytes,
                 reach_bytes: flush.cut_bytes,

@@ -72,7 +72,11 @@ impl IndexView for Verbs<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
         let current = self.with.reader.current_pointer(self.tree, key);
-        note_unreadable(self.tree, current)
+        Ok(note_unreadable(self.tree, current)?.map(|(pointer, _)| pointer))
+    }
+
+    fn may_lose_entries(&self) -> bool {
+        self.tree.may_lose_entries()
     }
 
     fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {

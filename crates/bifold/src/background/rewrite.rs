@@ -222,7 +222,7 @@ fn part_job(shape: &Levels, part: Part, table_bytes: u64) -> CompactionJob {
 mod tests {
     use std::sync::Arc;
 
-    use bifold_contract::{Level, Run, TableMeta};
+    use bifold_contract::{Expiring, Level, Run, TableMeta};
 
     use super::*;
 
@@ -239,6 +239,7 @@ mod tests {
             unbounded: false,
             min_seqno: 1,
             max_seqno: 1,
+            expiring: Expiring::default(),
         })
     }
 

@@ -17,7 +17,7 @@ mod choice;
 
 use std::sync::Arc;
 
-use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, SeqNo, planted};
+use bifold_contract::{CompactionJob, Error, KeyspaceId, Millis, Result, SeqNo, planted};
 use bifold_index::table::TableContext;
 use bifold_io::{fs::FileLock, threads::Threads};
 use bifold_values::placement::GcJob;
@@ -105,12 +105,17 @@ impl WorkState {
     }
 
     /// Only while no merge runs in the tree: a running merge may drop the same entries.
-    fn take_prune(&mut self, tree: &Arc<Tree>, snapshots: &[SeqNo], numbers: &Numbers) -> Option<Task> {
+    fn take_prune(
+        &mut self,
+        tree: &Arc<Tree>,
+        (snapshots, time): (&[SeqNo], Millis),
+        numbers: &Numbers,
+    ) -> Option<Task> {
         let busy = self.busy.entry(tree.keyspace).or_default();
         if !busy.tables.is_empty() || !busy.outputs.is_empty() {
             return None;
         }
-        let mut job = tree.choose_held(snapshots)?;
+        let mut job = tree.choose_prune(snapshots, time)?;
         mark(busy, &mut job, numbers);
         self.running += 1;
         self.merging += 1;
@@ -220,7 +225,10 @@ impl Scheduler {
                     let oldest_snapshot = self.snapshots.oldest();
                     state.take_compaction(&trees[at], oldest_snapshot, &self.numbers)
                 }
-                Choice::Prune(at) => state.take_prune(&trees[at], &self.snapshots.seqnos(), &self.numbers),
+                Choice::Prune(at) => {
+                    let open = (&self.snapshots.seqnos()[..], self.snapshots.expired_to_all());
+                    state.take_prune(&trees[at], open, &self.numbers)
+                }
                 Choice::Gc(at) => Some(state.take_gc(&trees[at], gc_jobs[at].take()?)),
                 Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
             });
@@ -355,7 +363,7 @@ impl Scheduler {
             debt: tree.debt(),
             garbage,
             drained,
-            held: tree.choose_held(&self.snapshots.seqnos()).is_some(),
+            held: tree.choose_prune(&self.snapshots.seqnos(), self.snapshots.expired_to_all()).is_some(),
         };
         (load, job)
     }

@@ -17,10 +17,11 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo, ValueEdit, planted};
+use bifold_contract::{Error, FileId, KeyspaceId, Result, ValueEdit, planted};
 use bifold_index::compaction::run::Output;
 
 use crate::{
+    state::snapshot::SnapshotCut,
     state::tree::{Layer, Tree, View},
     waiting::{
         signal::{PATIENCE, Signal},
@@ -36,7 +37,7 @@ pub(crate) struct Flush {
     pub layer: Arc<Layer>,
     /// The tree has no older data.
     pub is_first: bool,
-    pub snapshots: Vec<SeqNo>,
+    pub snapshots: SnapshotCut,
     /// Tables end before these keys, which ascend.
     pub cuts: Vec<Box<[u8]>>,
     /// Tables end at this size.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, MutexGuard, atomic::Ordering::Relaxed};
 
-use bifold_contract::{Result, SeqNo};
+use bifold_contract::{Millis, Result, SeqNo, expiry, planted};
 use bifold_format::pointer;
 use bifold_values::placement::{Commits, Moved};
 
@@ -57,21 +57,29 @@ impl MoveCommits {
         Ok(Some(last))
     }
 
-    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved]) -> Result<()> {
+    /// Commits moves. `instants` says when the entry of each expires; none of them does if it is empty.
+    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved], instants: &[Option<Millis>]) -> Result<()> {
         if moves.is_empty() {
             return Ok(());
         }
         let mut pointers = Vec::new();
         let mut ends = Vec::with_capacity(moves.len());
-        for moved in moves {
+        let instant_of = |at: usize| instants.get(at).copied().flatten().filter(|_| !planted!("gc_forgets_expiry"));
+        for (at, moved) in moves.iter().enumerate() {
             let start = pointers.len();
+            pointers.extend(instant_of(at).map(expiry::encode).iter().flatten());
             pointer::encode(moved.to, &mut pointers);
             ends.push((start, pointers.len()));
         }
         let ops: Vec<Op<'_>> = moves
             .iter()
             .zip(ends)
-            .map(|(moved, (start, end))| Op { tree, key: &moved.key, act: Act::Pointer(&pointers[start..end]) })
+            .enumerate()
+            .map(|(at, (moved, (start, end)))| {
+                let payload = &pointers[start..end];
+                let act = if instant_of(at).is_some() { Act::PointerUntil(payload) } else { Act::Pointer(payload) };
+                Op { tree, key: &moved.key, act }
+            })
             .collect();
         let (bytes, committer) = (ops.iter().map(Op::memtable_bytes).sum(), &*self.committer);
         committer.health.watch(committer.make_room(wal, &ops, bytes))?;
@@ -91,7 +99,12 @@ pub(crate) struct Held<'a> {
 
 impl Commits for Held<'_> {
     fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
-        self.moves.write_back(&mut self.wal, self.tree, moves)?;
+        if self.tree.may_lose_entries() {
+            // Those that have vanished since must not come back, and the others keep their instants.
+            self.commit_current(moves, &mut |_| {})?;
+        } else {
+            self.moves.write_back(&mut self.wal, self.tree, moves, &[])?;
+        }
         Ok(self.moves.committer.state.visible())
     }
 }
@@ -101,14 +114,21 @@ impl Held<'_> {
     pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
         let tree = self.tree;
         let (reader, counters) = (&self.moves.reader, &self.moves.committer.counters);
-        let is_current = |moved: &Moved| Ok(reader.current_pointer(tree, &moved.key)? == Some(moved.from));
-        let are_current = note_unreadable(tree, moves.iter().map(is_current).collect::<Result<Vec<bool>>>())?;
+        let found = moves.iter().map(|moved| reader.current_pointer(tree, &moved.key)).collect::<Result<Vec<_>>>();
+        let found = note_unreadable(tree, found)?;
         counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
         let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
-        for (moved, is_current) in moves.iter().zip(are_current) {
-            if is_current { current.push(moved.clone()) } else { overwritten.push(moved) }
+        let mut instants = Vec::new();
+        for (moved, found) in moves.iter().zip(found) {
+            match found {
+                Some((pointer, instant)) if pointer == moved.from => {
+                    current.push(moved.clone());
+                    instants.push(instant);
+                }
+                _ => overwritten.push(moved),
+            }
         }
-        self.commit(&current)?;
+        self.moves.write_back(&mut self.wal, tree, &current, &instants)?;
         overwritten.into_iter().for_each(refused);
         Ok(())
     }

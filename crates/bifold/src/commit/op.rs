@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Entry, Error, Kind, Pointer, RangeTombstone, Result, SeqNo, key};
+use bifold_contract::{
+    Entry, Error, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo,
+    expiry::{self, INSTANT_BYTES},
+    key,
+};
 use bifold_values::placement::WriteOp;
 
 use crate::state::tree::Tree;
@@ -23,8 +27,12 @@ pub(crate) struct Op<'a> {
 pub(crate) enum Act<'a> {
     /// Sets the value.
     Put(&'a [u8]),
+    /// Sets the value until an instant.
+    PutUntil(&'a [u8], Millis),
     /// Sets the value, a separated one, by its encoded pointer.
     Pointer(&'a [u8]),
+    /// The same until an instant, which is before the pointer.
+    PointerUntil(&'a [u8]),
     /// Deletes the key.
     Delete,
     /// Deletes all keys from the operation's key up to this one, exclusive; without one, to the end.
@@ -45,7 +53,15 @@ impl Op<'_> {
                 key::check_key(self.key)?;
                 key::check_value(value)
             }
-            Act::Pointer(_) | Act::Delete => key::check_key(self.key),
+            Act::PutUntil(value, _) => {
+                key::check_key(self.key)?;
+                if value.len() > key::MAX_VALUE_LEN - INSTANT_BYTES {
+                    let reason = format!("a value of {} bytes is too long to expire: 6 bytes less may be", value.len());
+                    return Err(Error::invalid("value", reason));
+                }
+                Ok(())
+            }
+            Act::Pointer(_) | Act::PointerUntil(_) | Act::Delete => key::check_key(self.key),
             Act::DeleteRange(end) => [Some(self.key), end].into_iter().flatten().try_for_each(|bound| {
                 if bound.len() > key::MAX_KEY_LEN + 1 {
                     return Err(Error::invalid(
@@ -61,7 +77,8 @@ impl Op<'_> {
     /// Bytes it adds.
     pub fn bytes(&self) -> u64 {
         let rest = match self.act {
-            Act::Put(payload) | Act::Pointer(payload) => payload.len(),
+            Act::Put(payload) | Act::Pointer(payload) | Act::PointerUntil(payload) => payload.len(),
+            Act::PutUntil(value, _) => value.len() + INSTANT_BYTES,
             Act::Delete => 0,
             Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
         };
@@ -75,10 +92,10 @@ impl Op<'_> {
     pub fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
             _ if !self.tree.routes => return Ok(None),
-            Act::Put(value) => WriteOp::Put { key: self.key, value },
+            Act::Put(value) | Act::PutUntil(value, _) => WriteOp::Put { key: self.key, value },
             Act::Delete => WriteOp::Delete { key: self.key },
             Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
-            Act::Pointer(_) => return Ok(None),
+            Act::Pointer(_) | Act::PointerUntil(_) => return Ok(None),
         };
         self.tree.view().values.write(op, seqno)
     }
@@ -86,7 +103,9 @@ impl Op<'_> {
     /// Bytes it takes in a memtable.
     pub fn memtable_bytes(&self) -> u64 {
         match self.act {
-            Act::Put(value) if value.len() >= self.tree.separates_from() => self.key.len() as u64 + OP_OVERHEAD_BYTES,
+            Act::Put(value) | Act::PutUntil(value, _) if value.len() >= self.tree.separates_from() => {
+                self.key.len() as u64 + OP_OVERHEAD_BYTES
+            }
             _ => self.bytes(),
         }
     }
@@ -99,7 +118,14 @@ pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
     let mut memtable = view.active.memtable.writer();
     match op.act {
         Act::Put(value) => memtable.insert(&Entry::inline(op.key, seqno, value)),
+        Act::PutUntil(value, instant) => {
+            let payload = [&expiry::encode(instant), value].concat();
+            memtable.insert(&Entry { key: op.key, seqno, kind: Kind::InlineUntil, payload: &payload });
+        }
         Act::Pointer(payload) => memtable.insert(&Entry { key: op.key, seqno, kind: Kind::Pointer, payload }),
+        Act::PointerUntil(payload) => {
+            memtable.insert(&Entry { key: op.key, seqno, kind: Kind::PointerUntil, payload });
+        }
         Act::Delete => memtable.insert(&Entry::delete(op.key, seqno)),
         Act::DeleteRange(end) => {
             memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });

@@ -95,7 +95,9 @@ impl Op<'_> {
                 u64::from(pointer.len)
             }
             // It will be separated when its memtable is written.
-            (Act::Put(value), None) if value.len() >= overwrites.separated_from.load(Relaxed) => {
+            (Act::Put(value) | Act::PutUntil(value, _), None)
+                if value.len() >= overwrites.separated_from.load(Relaxed) =>
+            {
                 let bytes = self.bytes();
                 overwrites.put(bytes);
                 bytes
@@ -122,7 +124,7 @@ impl Sampled<'_> {
         let (view, snapshot) = (self.tree.view(), self.seqno - 1);
         let in_memtables = view.layers().find_map(|layer| layer.memtable.get(self.key, snapshot));
         if let Some(entry) = in_memtables {
-            return (entry.kind == Kind::Pointer).then(|| pointer::decode(entry.payload).ok())?;
+            return address_in(&entry);
         }
         let key_hash = key_hash(self.key);
         let lookup = Lookup { key: self.key, key_hash, snapshot, covered_by: 0, locator: view.version.locator() };
@@ -132,7 +134,7 @@ impl Sampled<'_> {
             }
         };
         let found = view.version.get(&lookup, &LookupCounters::default()).inspect_err(count).ok()??;
-        (found.kind == Kind::Pointer).then(|| pointer::decode(&found.payload).ok())?
+        address_in(&Entry { key: self.key, seqno: found.seqno, kind: found.kind, payload: &found.payload })
     }
 
     fn overwrites_older(&self) -> bool {
@@ -144,12 +146,19 @@ impl Sampled<'_> {
             let entry = layer.memtable.get(self.key, self.seqno - 1)?;
             // A value overwritten within one memtable is dropped before it is separated.
             Some(
-                entry.kind == Kind::Pointer || (entry.kind == Kind::Inline && layers_above > 0 && is_separated(&entry)),
+                entry.kind.plain() == Kind::Pointer
+                    || (entry.kind.plain() == Kind::Inline && layers_above > 0 && is_separated(&entry)),
             )
         });
         // What the older version overwrote was counted when that one was written.
         older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash(self.key)))
     }
+}
+
+/// Where the value of an entry is, if it is separated.
+fn address_in(entry: &Entry<'_>) -> Option<Pointer> {
+    let entry = entry.plain();
+    (entry.kind == Kind::Pointer).then(|| pointer::decode(entry.payload).ok())?
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use bifold_contract::{Error, Result, SeqNo};
+use bifold_contract::{Error, Result, SeqNo, expiry};
 use bifold_format::pointer;
 use bifold_io::Clock;
 
@@ -107,6 +107,7 @@ impl Committer {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
+        self.state.note_expiring(ops)?;
         let begin = self.clock.now();
         let mut laps = Laps::begin(&*self.clock, begin);
         let has_looked = self.room.admit(ops, bytes, self.counters.user_bytes_written())?;
@@ -168,6 +169,9 @@ impl Committer {
             let start = pointers.len();
             let pointer = op.route(seqno)?;
             if let Some(pointer) = pointer {
+                if let Act::PutUntil(_, instant) = op.act {
+                    pointers.extend(expiry::encode(instant));
+                }
                 pointer::encode(pointer, &mut pointers);
             }
             ends.push((start, pointers.len()));
@@ -176,11 +180,14 @@ impl Committer {
         let separated: Vec<Op<'_>> = ops
             .iter()
             .zip(ends)
-            .map(
-                |(op, (start, end))| {
-                    if start == end { *op } else { Op { act: Act::Pointer(&pointers[start..end]), ..*op } }
-                },
-            )
+            .map(|(op, (start, end))| {
+                let act = match op.act {
+                    _ if start == end => op.act,
+                    Act::PutUntil(..) => Act::PointerUntil(&pointers[start..end]),
+                    _ => Act::Pointer(&pointers[start..end]),
+                };
+                Op { act, ..*op }
+            })
             .collect();
         laps.end(Step::Values);
         let last = self.log_and_apply(wal, &separated, durability, laps)?;
@@ -217,7 +224,9 @@ impl Committer {
                 let keyspace = op.tree.keyspace;
                 match op.act {
                     Act::Put(value) => encoder.put(keyspace, op.key, value),
+                    Act::PutUntil(value, instant) => encoder.put_until(keyspace, op.key, instant, value),
                     Act::Pointer(pointer) => encoder.pointer(keyspace, op.key, pointer),
+                    Act::PointerUntil(payload) => encoder.pointer_until(keyspace, op.key, payload),
                     Act::Delete => encoder.delete(keyspace, op.key),
                     Act::DeleteRange(end) => encoder.delete_range(keyspace, op.key, end),
                 }

@@ -27,8 +27,8 @@ use crate::{
     },
     read::get::Reader,
     state::{
-        health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, tree::Tree,
-        trees::Trees,
+        health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, time::Time,
+        tree::Tree, trees::Trees,
     },
     transaction::memory::TransactionMemory,
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
@@ -53,6 +53,17 @@ pub(crate) struct Recovered {
     pub damaged: Vec<Error>,
     pub reserve_bytes: u64,
     pub events: Arc<Events>,
+    pub time: Arc<Time>,
+}
+
+impl Recovered {
+    /// The time that entries expire by. It is read only if they may.
+    fn time_of_entries(&self) -> Arc<Time> {
+        if self.trees.iter().any(|tree| tree.may_lose_entries()) {
+            self.time.is_needed();
+        }
+        Arc::clone(&self.time)
+    }
 }
 
 /// What the parts share.
@@ -64,6 +75,7 @@ pub(super) struct Shared {
     pub tables: Arc<TableContext>,
     pub wal: Arc<FairLock<Wal>>,
     pub visible: Arc<AtomicU64>,
+    pub time: Arc<Time>,
     pub snapshots: Arc<Snapshots>,
     pub transactions: Arc<TransactionMemory>,
     pub state: Arc<State>,
@@ -84,18 +96,16 @@ impl Shared {
     pub fn new(found: Recovered) -> Self {
         let signal = Arc::<Signal>::default();
         let work = Arc::new(Work::new(Arc::clone(&signal)));
+        let time = found.time_of_entries();
         let trees = Arc::new(Trees::new(found.trees));
-        let (snapshots, counters) = (Snapshots::of(&work), Arc::<Counters>::default());
+        let (snapshots, counters) = (Snapshots::of(&work, &time), Arc::<Counters>::default());
         let space = Arc::new(Space::new(&snapshots, &work));
         let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
         let background_rate = found.options.background_bytes_per_second;
         let pace = Arc::new(Pace::new(found.plan.memtable, background_rate, &found.env.clock, &paced_by));
-        let room = Arc::new(Room::new(
-            (&found.dir, &found.env.clock),
-            (&trees, &signal),
-            found.options.free_bytes_min,
-            (found.reserve_bytes, found.manifest.snapshot_bytes()),
-        ));
+        let reserved = (found.reserve_bytes, found.manifest.snapshot_bytes());
+        let free_min = found.options.free_bytes_min;
+        let room = Arc::new(Room::new((&found.dir, &found.env.clock), (&trees, &signal), free_min, reserved));
         let health = Arc::new(Health::new(Arc::clone(&signal), found.options.access, Arc::clone(&found.events)));
         let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
         let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
@@ -108,6 +118,7 @@ impl Shared {
             trees: Arc::clone(&trees),
             numbers: found.numbers.clone(),
             visible: Arc::clone(&visible),
+            time: Arc::clone(&time),
             wal: Arc::clone(&wal),
             health: Arc::clone(&health),
             room: Arc::clone(&room),
@@ -125,6 +136,7 @@ impl Shared {
             tables: found.tables,
             wal,
             visible,
+            time,
             snapshots,
             transactions,
             state: Arc::new(state),
@@ -274,6 +286,7 @@ impl Shared {
     pub fn reader(&self) -> Reader {
         Reader {
             clock: Arc::clone(&self.env.clock),
+            time: Arc::clone(&self.time),
             dir: self.dir.clone(),
             tables: Arc::clone(&self.tables),
             counters: Arc::clone(&self.counters),

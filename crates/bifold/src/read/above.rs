@@ -8,7 +8,7 @@
 //! or in none of the others: no newer one is above it. So the block that a read would end in is not touched, and
 //! filters answer for most keys.
 
-use bifold_contract::{Kind, Result, SeqNo, key::MAX_SEQNO};
+use bifold_contract::{Kind, Result, SeqNo, expiry, key::MAX_SEQNO};
 use bifold_index::lookup::Above;
 use bifold_values::placement::NewestAbove;
 
@@ -23,7 +23,8 @@ impl Reader {
     pub fn newest_above(&self, tree: &Tree, key: &[u8]) -> Result<NewestAbove> {
         let version = |kind: Kind, payload: &[u8]| match kind {
             Kind::Pointer => decode_pointer(tree, payload).map(NewestAbove::Separated),
-            Kind::Inline | Kind::Delete => Ok(NewestAbove::Other),
+            Kind::PointerUntil => decode_pointer(tree, expiry::split(payload).1).map(NewestAbove::Separated),
+            Kind::Inline | Kind::InlineUntil | Kind::Delete => Ok(NewestAbove::Other),
         };
         let view = tree.view();
         let mut covered_by: SeqNo = 0;

@@ -19,15 +19,18 @@ use std::{
     },
 };
 
-use bifold_contract::{Corruption, Error, IoSource, Kind, Pointer, Result, SeqNo, Value, key::MAX_SEQNO, planted};
+use bifold_contract::{
+    Corruption, Error, IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, key::MAX_SEQNO, planted,
+};
 use bifold_format::{filter::key_hash, names, pointer};
-use bifold_index::{lookup::Lookup, table::TableContext};
+use bifold_index::{lookup::Lookup, table::TableContext, visible::without_instant};
 use bifold_io::{Clock, Dir, fs::FileLock};
 
 use crate::{
     api::{options::CachedValues, stats::counters::Counters},
     state::{
         health::Health,
+        time::{ReadTime, Sight, Time},
         tree::{Tree, Values, View},
     },
 };
@@ -35,6 +38,7 @@ use crate::{
 /// Point reads and iterators of one database. It takes no lock, and knows neither commits nor jobs.
 pub(crate) struct Reader {
     pub clock: Arc<dyn Clock>,
+    pub time: Arc<Time>,
     pub dir: Dir,
     /// With the block cache.
     pub tables: Arc<TableContext>,
@@ -93,9 +97,9 @@ impl Reader {
     ///
     /// # Errors
     /// I/O errors, corruption, [`Error::Closed`].
-    pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Value>> {
+    pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<Value>> {
         let begin = self.counters.sample_get(|| self.clock.now());
-        let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| self.visible()))?;
+        let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| Sight::now(self.visible())))?;
         self.counters.got(value.as_ref().map(|v| v.len()), || self.clock.now(), begin);
         Ok(value)
     }
@@ -104,12 +108,12 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::get`].
-    pub fn contains(&self, tree: &Tree, key: &[u8], snapshot: Option<SeqNo>) -> Result<bool> {
+    pub fn contains(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<bool> {
         let begin = self.counters.sample_get(|| self.clock.now());
         let found = {
             let view = self.present(tree)?;
-            let seqno = snapshot.unwrap_or_else(|| self.visible());
-            self.newest(&view, key, seqno)?.is_some()
+            let sight = snapshot.unwrap_or_else(|| Sight::now(self.visible()));
+            self.newest(&view, key, sight, &mut None)?.is_some()
         };
         self.counters.got(found.then_some(0), || self.clock.now(), begin);
         Ok(found)
@@ -117,26 +121,20 @@ impl Reader {
 
     /// The value of a version that was found in `view` and that `snapshot`, which is open, sees. The view may be out of
     /// date: if the value has moved since, this looks it up in a newer view.
-    fn find_in(
-        &self,
-        tree: &Tree,
-        view: &View,
-        (key, live): (&[u8], Live<'_>),
-        snapshot: SeqNo,
-    ) -> Result<Option<Value>> {
+    fn find_in(&self, tree: &Tree, view: &View, (key, live): (&[u8], Live<'_>), sight: Sight) -> Result<Option<Value>> {
         match self.value_of(tree, (view, &view.values), key, live)? {
             Looked::Answer(value) => Ok(value),
-            Looked::Moved(_) => self.find_moved(tree, &view.values, key, snapshot),
+            Looked::Moved(_) => self.find_moved(tree, &view.values, key, sight),
         }
     }
 
-    /// The newest value of `key` that is not newer than `snapshot()`. If the value moves before it is read, the
+    /// The newest value of `key` that `sight()` sees. If the value moves before it is read, the
     /// pointer is out of date and this looks up the key again.
-    fn find_now(&self, tree: &Tree, key: &[u8], snapshot: impl Fn() -> SeqNo) -> Result<Option<Value>> {
+    fn find_now(&self, tree: &Tree, key: &[u8], sight: impl Fn() -> Sight) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
             let view = self.present(tree)?;
-            match self.look(tree, (&view, &view.values), key, snapshot())? {
+            match self.look(tree, (&view, &view.values), key, sight())? {
                 Looked::Answer(value) => return Ok(value),
                 Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
                 Looked::Moved(_) => tries += 1,
@@ -146,12 +144,12 @@ impl Reader {
 
     /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is
     /// dropped.
-    fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+    fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], sight: Sight) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
             let now = tree.view();
             let view = if Arc::ptr_eq(&now.values, values) { Some(&**now) } else { values.last() };
-            match self.look(tree, (view.unwrap_or(&now), values), key, snapshot)? {
+            match self.look(tree, (view.unwrap_or(&now), values), key, sight)? {
                 Looked::Answer(value) => return Ok(value),
                 Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
                 Looked::Moved(_) => tries += 1,
@@ -184,8 +182,8 @@ impl Reader {
         Ok(view)
     }
 
-    fn look(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], snapshot: SeqNo) -> Result<Looked> {
-        match self.newest(view, key, snapshot)? {
+    fn look(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], sight: Sight) -> Result<Looked> {
+        match self.newest(view, key, sight, &mut None)? {
             None => Ok(Looked::Answer(None)),
             Some(live) => self.value_of(tree, (view, values), key, live),
         }
@@ -230,9 +228,17 @@ impl Reader {
         Ok(Some(value))
     }
 
-    /// The newest version of `key` in `view` that is not newer than `snapshot`, unless that is a deletion.
+    /// The newest version of `key` in `view` that `sight` sees, unless that is a deletion or has expired. `expires_at`
+    /// becomes its instant if it expires.
     #[inline]
-    fn newest<'v>(&self, view: &'v View, key: &[u8], snapshot: SeqNo) -> Result<Option<Live<'v>>> {
+    fn newest<'v>(
+        &self,
+        view: &'v View,
+        key: &[u8],
+        sight: Sight,
+        expires_at: &mut Option<Millis>,
+    ) -> Result<Option<Live<'v>>> {
+        let snapshot = sight.seqno;
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
             covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, snapshot));
@@ -242,6 +248,14 @@ impl Reader {
                     Kind::Delete => None,
                     Kind::Inline => Some(Live::InMemtable(entry.payload)),
                     Kind::Pointer => Some(Live::PointerInMemtable(entry.payload, entry.seqno)),
+                    Kind::InlineUntil | Kind::PointerUntil => {
+                        let (instant, rest) = expiry::split(entry.payload);
+                        let is_inline = entry.kind == Kind::InlineUntil;
+                        self.is_alive(instant, sight, expires_at).then_some(match is_inline {
+                            true => Live::InMemtable(rest),
+                            false => Live::PointerInMemtable(rest, entry.seqno),
+                        })
+                    }
                 });
             }
         }
@@ -250,7 +264,39 @@ impl Reader {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
             Kind::Pointer => Some(Live::PointerInBlock(found.payload, found.seqno)),
+            Kind::InlineUntil | Kind::PointerUntil => {
+                let instant = expiry::split(&found.payload).0;
+                let is_inline = found.kind == Kind::InlineUntil;
+                self.is_alive(instant, sight, expires_at).then(|| match is_inline {
+                    true => Live::InBlock(without_instant(&found.payload)),
+                    false => Live::PointerInBlock(without_instant(&found.payload), found.seqno),
+                })
+            }
         }))
+    }
+
+    /// Whether an entry with this instant has not expired to `sight`. Then it becomes `expires_at`.
+    #[cold]
+    fn is_alive(&self, instant: Millis, sight: Sight, expires_at: &mut Option<Millis>) -> bool {
+        let is_alive = match sight.time {
+            ReadTime::Now => self.time.now() < instant,
+            ReadTime::At(time) => time < instant,
+            ReadTime::Never => true,
+        };
+        if is_alive {
+            *expires_at = Some(instant);
+        }
+        is_alive
+    }
+
+    /// When `key` expires, as `sight` sees it; `Some(None)` if it has a value and does not expire.
+    ///
+    /// # Errors
+    /// As [`Reader::get`].
+    pub fn expires_at(&self, tree: &Tree, key: &[u8], sight: Sight) -> Result<Option<Option<Millis>>> {
+        let view = self.present(tree)?;
+        let mut expires_at = None;
+        Ok(self.newest(&view, key, sight, &mut expires_at)?.map(|_| expires_at))
     }
 
     /// Announces the block of a table that has the newest version of `key`, unless that is in a memtable.
@@ -270,16 +316,17 @@ impl Reader {
         &self,
         tree: &Tree,
         keys: impl IntoIterator<Item = K>,
-        snapshot: SeqNo,
+        sight: Sight,
     ) -> Result<Vec<Option<Value>>> {
+        let sight = if planted!("multi_get_ignores_expiry") { Sight { time: ReadTime::Never, ..sight } } else { sight };
         let view = arc_swap::Guard::into_inner(self.present(tree)?);
         let keys: Vec<K> = keys.into_iter().collect();
         let mut all = Vec::with_capacity(keys.len());
         for batch in keys.chunks(BATCH_MAX) {
             if batch.len() > 1 {
-                batch.iter().for_each(|key| self.expect(&view, key.as_ref(), snapshot));
+                batch.iter().for_each(|key| self.expect(&view, key.as_ref(), sight.seqno));
             }
-            let find = |key: &K| self.newest(&view, key.as_ref(), snapshot);
+            let find = |key: &K| self.newest(&view, key.as_ref(), sight, &mut None);
             let found: Vec<Option<Live<'_>>> = batch.iter().map(find).collect::<Result<_>>()?;
             // A damaged pointer is reported when its value is read.
             let encoded = found.iter().flatten().filter_map(Live::encoded_pointer);
@@ -288,7 +335,7 @@ impl Reader {
                 let _announced = view.values.prefetch(&pointers);
             }
             for (key, live) in batch.iter().zip(found) {
-                let value = live.map(|live| self.find_in(tree, &view, (key.as_ref(), live), snapshot));
+                let value = live.map(|live| self.find_in(tree, &view, (key.as_ref(), live), sight));
                 all.push(value.transpose()?.flatten());
             }
         }
@@ -300,7 +347,7 @@ impl Reader {
     /// # Errors
     /// As [`Reader::get`].
     pub fn current(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Value>> {
-        self.find_now(tree, key, || MAX_SEQNO)
+        self.find_now(tree, key, || Sight::now(MAX_SEQNO))
     }
 
     /// The value that `key` had at `snapshot`, which is open. Unlike [`Reader::get`] it is not counted as a read of the
@@ -308,20 +355,20 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::get`].
-    pub fn seen_at(&self, tree: &Tree, key: &[u8], snapshot: SeqNo) -> Result<Option<Value>> {
+    pub fn seen_at(&self, tree: &Tree, key: &[u8], snapshot: Sight) -> Result<Option<Value>> {
         self.find_now(tree, key, || snapshot)
     }
 
-    /// The pointer to the newest value of `key`, if that is a separated value.
+    /// The pointer to the newest value of `key`, if that is a separated value, and when it expires. It may have.
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<Pointer>> {
-        match self.newest(&tree.view(), key, MAX_SEQNO)? {
-            Some(Live::PointerInMemtable(pointer, _)) => decode_pointer(tree, pointer).map(Some),
-            Some(Live::PointerInBlock(pointer, _)) => decode_pointer(tree, &pointer).map(Some),
-            Some(Live::InMemtable(_) | Live::InBlock(_)) | None => Ok(None),
-        }
+    pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<(Pointer, Option<Millis>)>> {
+        let mut expires_at = None;
+        let view = tree.view();
+        let live = self.newest(&view, key, Sight::STORED, &mut expires_at)?;
+        let encoded = live.as_ref().and_then(Live::encoded_pointer);
+        encoded.map(|encoded| decode_pointer(tree, encoded).map(|pointer| (pointer, expires_at))).transpose()
     }
 
     /// The value behind an encoded pointer that an open snapshot sees.
@@ -343,7 +390,8 @@ impl Reader {
             return Err(self.lost(tree, pointer));
         }
         // A merge has moved it since. The version still exists, and nothing as old overwrites it.
-        self.find_moved(tree, values, key, seqno)?.ok_or_else(|| self.lost(tree, pointer))
+        let sight = Sight { seqno, time: ReadTime::Never };
+        self.find_moved(tree, values, key, sight)?.ok_or_else(|| self.lost(tree, pointer))
     }
 
     /// As [`Reader::resolve`], but the value is only shown to `see`.

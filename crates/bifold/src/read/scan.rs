@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use bifold_contract::{IoSource, Kind, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
+use bifold_contract::{Kind, Millis, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::{
     merge::{MergeCursor, Source},
@@ -28,7 +28,7 @@ use bifold_index::{
 };
 use bifold_values::parts::value_files::Stretches;
 
-use super::{get::Reader, window};
+use super::{get::Reader, pair::Pair, window};
 use crate::state::{
     snapshot::SnapshotGuard,
     tree::{Tree, Values, View},
@@ -49,7 +49,7 @@ pub struct Range {
     pub(super) left: Option<usize>,
     /// What its caller wants of them.
     pub(super) wanted: Wanted,
-    pub(super) pinned: Arc<Pinned>,
+    pub(crate) pinned: Arc<Pinned>,
 }
 
 /// Entries that one end has read ahead and not yet yielded.
@@ -91,7 +91,7 @@ type Advance = fn(&mut Visible) -> Result<Option<Item>>;
 
 /// What an iterator and its entries keep alive.
 #[derive(Debug)]
-pub(super) struct Pinned {
+pub(crate) struct Pinned {
     pub reader: Arc<Reader>,
     pub tree: Arc<Tree>,
     pub values: Arc<Values>,
@@ -117,18 +117,6 @@ pub(super) enum ScanState {
 pub(super) struct Fresh {
     view: Arc<View>,
     bounds: KeyBounds,
-    seqno: SeqNo,
-}
-
-/// A key and its value, which is fetched on demand.
-#[derive(Debug)]
-pub struct Pair {
-    key: Box<[u8]>,
-    seqno: SeqNo,
-    kind: Kind,
-    payload: Value,
-    pinned: Arc<Pinned>,
-    announced: Option<Arc<Stretches>>,
 }
 
 impl AheadItem {
@@ -139,50 +127,6 @@ impl AheadItem {
 
     pub fn key(&self) -> &[u8] {
         &self.item.key
-    }
-}
-
-impl Pair {
-    /// The key.
-    #[must_use]
-    pub fn key(&self) -> &[u8] {
-        &self.key
-    }
-
-    /// The value. Cheap for an inline value; each call reads a separated value again.
-    ///
-    /// # Errors
-    /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
-    /// by the same call: the next call reads this one alone.
-    pub fn value(&self) -> Result<Value> {
-        match self.kind {
-            Kind::Pointer => {
-                self.pinned.note_value_asked();
-                if let Some(announced) = &self.announced
-                    && let Some(value) = self.pinned.look_at(announced, (&self.key, &self.payload), Value::copy_of)?
-                {
-                    return Ok(value);
-                }
-                let from = (&*self.pinned.tree, &self.pinned.values);
-                self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
-            }
-            Kind::Inline | Kind::Delete => Ok(self.payload.clone()),
-        }
-    }
-
-    /// The key alone.
-    #[must_use]
-    pub fn into_key(self) -> Box<[u8]> {
-        self.key
-    }
-
-    /// Key and value.
-    ///
-    /// # Errors
-    /// As [`Pair::value`].
-    pub fn into_parts(self) -> Result<(Box<[u8]>, Value)> {
-        let value = self.value()?;
-        Ok((self.key, value))
     }
 }
 
@@ -244,7 +188,7 @@ impl Reader {
         let values = Arc::clone(&view.values);
         let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => ScanState::Done,
-            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds, seqno: snapshot.seqno })),
+            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds })),
             Err(error) => ScanState::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
@@ -268,7 +212,8 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
 /// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from a key on, should
 /// they come from the device: from the lower bound, unless another key is given.
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>) -> Visible {
-    let Fresh { view, bounds: (lower, upper), seqno } = fresh;
+    let Fresh { view, bounds: (lower, upper) } = fresh;
+    let (seqno, time) = (pinned.snapshot.seqno, pinned.snapshot.time());
     if pinned.tree.note_scan(&view) {
         pinned.snapshot.makes_due(pinned.tree.keyspace);
     }
@@ -289,7 +234,7 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>
         }
         MergeCursor::new(memtables.chain(runs.into_iter().map(Source::Run)).collect())
     });
-    Visible::new(make, tombstones, seqno, lower, upper)
+    Visible::new(make, tombstones, (seqno, time), lower, upper)
 }
 
 /// Every range tombstone of the view that `snapshot` sees.
@@ -346,9 +291,9 @@ impl Range {
     }
 
     /// An entry that is not stored, as if this iterator had yielded it.
-    pub(crate) fn pair_of(&self, key: &[u8], value: Value) -> Pair {
+    pub(crate) fn pair_of(&self, key: &[u8], payload: Value, expires_at: Option<Millis>) -> Pair {
         let pinned = Arc::clone(&self.pinned);
-        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload: value, pinned, announced: None }
+        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload, expires_at, pinned, announced: None }
     }
 
     pub(super) fn step(&mut self, end: End) -> Option<Result<Pair>> {
@@ -381,8 +326,8 @@ impl Range {
         self.left = self.left.map(|left| left - 1);
         self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
-        let Item { key, seqno, kind, payload } = item;
-        Some(Ok(Pair { key, seqno, kind, payload, pinned, announced }))
+        let Item { key, seqno, kind, payload, expires_at } = item;
+        Some(Ok(Pair { key, seqno, kind, payload, expires_at, pinned, announced }))
     }
 
     /// Begins to walk if nothing was asked for yet: at the bound of this end, unless a key is given.

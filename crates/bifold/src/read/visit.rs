@@ -9,7 +9,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use bifold_contract::{Entry, IoSource, Kind, Pointer, Result, SeqNo, Value, planted};
+use bifold_contract::{Entry, IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::visible::{Item, Visible};
 use bifold_values::parts::value_files::Stretches;
@@ -45,6 +45,7 @@ struct Announced {
     /// With which its value was announced, if it is read by a call.
     stretches: Option<Arc<Stretches>>,
     inline: Option<Value>,
+    expires_at: Option<Millis>,
 }
 
 /// What was visited.
@@ -62,13 +63,15 @@ impl Queue {
         next.seqno = entry.seqno;
         next.pointer.clear();
         next.inline = None;
+        next.expires_at = entry.expires_at();
+        let entry = entry.plain();
         match entry.kind {
             Kind::Pointer => {
                 next.pointer.extend_from_slice(entry.payload);
                 // A damaged pointer is reported when its value is read.
                 self.pointers.extend(pointer::decode(entry.payload).ok());
             }
-            Kind::Inline | Kind::Delete => next.inline = Some(payload()),
+            _ => next.inline = Some(payload()),
         }
         self.waiting.push_back(next);
     }
@@ -80,7 +83,8 @@ impl From<Announced> for AheadItem {
             Some(value) => (Kind::Inline, value),
             None => (Kind::Pointer, Value::copy_of(&waiting.pointer)),
         };
-        let item = Item { key: waiting.key.into(), seqno: waiting.seqno, kind, payload };
+        let (seqno, expires_at) = (waiting.seqno, waiting.expires_at);
+        let item = Item { key: waiting.key.into(), seqno, kind, payload, expires_at };
         Self { item, announced: waiting.stretches }
     }
 }
@@ -195,7 +199,7 @@ impl Range {
                     pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
                 }
             }
-            Kind::Inline | Kind::Delete => flow = see(key, payload),
+            _ => flow = see(key, payload),
         }
         next.stretches = None;
         queue.spare.push(next);

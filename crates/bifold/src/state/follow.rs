@@ -50,6 +50,7 @@ use crate::{
         manifest::ManifestFile,
         numbers::Numbers,
         recover::{Files, LogSpan, Logs, ManifestState, Replay, dir_of, is_any_there},
+        time::Time,
         tree::Tree,
     },
     waiting::sync::LockExt,
@@ -69,6 +70,8 @@ pub(crate) struct Follower {
     unsynced: Arc<Unsynced>,
     catch_up: Arc<dyn CatchUp>,
     pinned: Arc<ReaderPin>,
+    /// One for all states: what expired in one has expired in the next.
+    time: Arc<Time>,
     at: Mutex<At>,
 }
 
@@ -124,6 +127,7 @@ impl Follower {
             tables: Arc::new(TableContext::new(plan.cache, plan.metadata)),
             value_memory: Memory::new(plan.filters, plan.buffers),
             unsynced: Arc::default(),
+            time: Arc::new(Time::new(&env.clock, 0)),
             env,
             options,
             plan,
@@ -191,6 +195,7 @@ impl Follower {
         let lock = self.pinned.begin(reading.manifest.position(), below)?;
         let mut wal = Wal::none(&self.dir, visible + 1);
         wal.adopt(logs.iter().copied());
+        self.time.is_past(reading.state.seen_time.unwrap_or(0));
         let engine = Engine::new(Recovered {
             env: self.env.clone(),
             dir: self.dir.clone(),
@@ -209,6 +214,7 @@ impl Follower {
             damaged: found.damaged.clone(),
             reserve_bytes: 0,
             events: Arc::new(Events::new(&self.options.listener, &self.env.clock)),
+            time: Arc::clone(&self.time),
         });
         let replay = Replay { state: &engine.state, flusher: &engine.flusher, memtable_bytes: self.plan.memtable };
         replay.replay(&found)?;

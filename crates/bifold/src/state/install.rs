@@ -43,6 +43,7 @@ use crate::{
         manifest::ManifestFile,
         numbers::Numbers,
         presets::{self, FoundFiles, OwnPlacements},
+        time::Time,
         tree::{Layer, Tree, Values, View},
         trees::{self, Trees, state_of},
     },
@@ -62,6 +63,7 @@ pub(crate) struct State {
     pub trees: Arc<Trees>,
     pub numbers: Numbers,
     pub visible: Arc<AtomicU64>,
+    pub time: Arc<Time>,
     pub wal: Arc<FairLock<Wal>>,
     pub health: Arc<Health>,
     pub room: Arc<Room>,
@@ -218,6 +220,7 @@ impl State {
     fn append(&self, manifest: &mut ManifestFile, edit: &mut Edit, unnamed: &[FileId]) -> Result<()> {
         let removed = edit.values.removed.clone();
         edit.values.removed.retain(|id| !unnamed.contains(id));
+        edit.seen_time = self.time.if_used();
         self.health.watch(manifest.append(edit))?;
         self.room.note_manifest(manifest.snapshot_bytes());
         edit.values.removed = removed;
@@ -267,12 +270,12 @@ impl State {
         Ok(())
     }
 
-    /// The same, if values are separated anywhere.
+    /// The same, if values are separated anywhere, or if entries expire: the edit also has the time.
     ///
     /// # Errors
     /// I/O errors.
     pub fn record_value_lengths(&self) -> Result<()> {
-        match self.trees.all().iter().any(|p| p.separates) {
+        match self.time.if_used().is_some() || self.trees.all().iter().any(|p| p.separates) {
             true => self.list_lengths(&mut self.manifest.hold()),
             false => Ok(()),
         }
@@ -398,7 +401,8 @@ impl State {
 
     /// The whole state as one edit: what a new manifest begins with. The log of `floor` must be durable with its name.
     pub fn as_edit(&self, floor: LogFloor) -> Edit {
-        state_of(&self.trees.all(), self.numbers.next(), self.visible(), floor)
+        let state = state_of(&self.trees.all(), self.numbers.next(), self.visible(), floor);
+        Edit { seen_time: self.time.if_used(), ..state }
     }
 
     /// The oldest log position that any memtable except `written` still needs.

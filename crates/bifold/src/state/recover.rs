@@ -49,7 +49,7 @@ use crate::{
     background::telling::Events,
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
-    state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements},
+    state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements, time::Time},
 };
 
 /// Opens the database in `path`.
@@ -94,6 +94,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         }
     };
     let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
+    let time = Arc::new(Time::new(&env.clock, state.seen_time.unwrap_or(0)));
     let engine = Engine::new(Recovered {
         env,
         dir,
@@ -112,6 +113,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         damaged: found.damaged.clone(),
         reserve_bytes,
         events,
+        time,
     });
     start(&engine, &files, &found)?;
     Ok(engine)

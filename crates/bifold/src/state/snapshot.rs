@@ -7,6 +7,11 @@
 //! rewrite began. A snapshot registered later has a number at least that high, so it sees the newest version and
 //! nothing it needs is dropped. If the number were taken before the lock, a rewrite could begin in between and miss
 //! the snapshot.
+//!
+//! **The same holds for the time** with which a snapshot looks at entries that expire. A rewrite takes its own time
+//! before it takes the list, so a snapshot registered later has a time at least that late: to it, too, everything has
+//! expired that the rewrite drops. The time is taken after the number: if no keyspace had entries that expire then,
+//! none of them is visible to the snapshot.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,8 +22,9 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{KeyspaceId, SeqNo};
+use bifold_contract::{KeyspaceId, Millis, SeqNo, planted};
 
+use super::time::{ReadTime, Sight, Time};
 use crate::{background::work::Work, waiting::sync::LockExt};
 
 /// What holds a snapshot open.
@@ -42,11 +48,13 @@ pub(crate) struct Snapshots {
     /// The keyspaces in which it makes work due.
     held: Mutex<BTreeSet<KeyspaceId>>,
     work: Arc<Work>,
+    time: Arc<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Opened {
     seqno: SeqNo,
+    time: Millis,
     holder: Holder,
     since: Duration,
 }
@@ -69,6 +77,19 @@ pub(crate) struct SnapshotGuard {
     ticket: u64,
     /// What the snapshot sees: everything committed up to this number.
     pub seqno: SeqNo,
+    /// With which time it looks at entries that expire.
+    time: Millis,
+}
+
+/// What a rewrite must keep: see [`Snapshots::cut`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SnapshotCut {
+    /// The numbers of all open snapshots, ascending, without repeats.
+    pub seqnos: Vec<SeqNo>,
+    /// The earliest time with which a snapshot of each number reads.
+    pub times: Vec<Millis>,
+    /// Entries with instants up to this have expired; 0 if none expire.
+    pub now: Millis,
 }
 
 impl Snapshots {
@@ -76,19 +97,21 @@ impl Snapshots {
     pub fn open(self: &Arc<Self>, visible: &AtomicU64, holder: Holder, now: Duration) -> SnapshotGuard {
         let mut open = self.open.hold();
         let seqno = visible.load(Ordering::Acquire);
+        let time = self.time.if_used().unwrap_or(0);
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
-        open.insert(ticket, Opened { seqno, holder, since: now });
-        SnapshotGuard { list: Arc::clone(self), ticket, seqno }
+        open.insert(ticket, Opened { seqno, time, holder, since: now });
+        SnapshotGuard { list: Arc::clone(self), ticket, seqno, time }
     }
 
     /// No snapshots yet. When one ends, it may notify `work`.
-    pub fn of(work: &Arc<Work>) -> Arc<Self> {
+    pub fn of(work: &Arc<Work>, time: &Arc<Time>) -> Arc<Self> {
         Arc::new(Self {
             open: Mutex::default(),
             next_ticket: AtomicU64::new(0),
             notify_below: AtomicU64::new(0),
             held: Mutex::default(),
             work: Arc::clone(work),
+            time: Arc::clone(time),
         })
     }
 
@@ -124,6 +147,24 @@ impl Snapshots {
         seqnos
     }
 
+    /// The open snapshots, and what time it is to a rewrite that begins now.
+    pub fn cut(&self) -> SnapshotCut {
+        let now = self.time.if_used().unwrap_or(0);
+        let mut earliest: BTreeMap<SeqNo, Millis> = BTreeMap::new();
+        for opened in self.open.hold().values() {
+            let time = earliest.entry(opened.seqno).or_insert(opened.time);
+            *time = opened.time.min(*time);
+        }
+        let (seqnos, times) = earliest.into_iter().unzip();
+        SnapshotCut { seqnos, times, now }
+    }
+
+    /// The latest time at which whatever has expired has expired to everyone; 0 if nothing expires.
+    pub fn expired_to_all(&self) -> Millis {
+        let Some(now) = self.time.if_used() else { return 0 };
+        self.open.hold().values().map(|opened| opened.time).fold(now, Millis::min)
+    }
+
     /// The number of the oldest open snapshot.
     pub fn oldest(&self) -> Option<SeqNo> {
         self.open.hold().values().map(|o| o.seqno).min()
@@ -137,6 +178,17 @@ impl Snapshots {
 }
 
 impl SnapshotGuard {
+    /// What it sees.
+    pub fn sight(&self) -> Sight {
+        let time = if planted!("snapshots_read_with_now") { ReadTime::Now } else { ReadTime::At(self.time) };
+        Sight { seqno: self.seqno, time }
+    }
+
+    /// The time with which it looks at entries that expire.
+    pub fn time(&self) -> Millis {
+        self.time
+    }
+
     /// Its reader has made work due in a keyspace.
     pub fn makes_due(&self, keyspace: KeyspaceId) {
         self.list.work.look_at(&[keyspace]);

@@ -25,9 +25,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{
-    Busy, CompactionJob, CompactionPolicy, Error, FileId, JobShape, KeyspaceId, Result, SeqNo, planted,
-};
+use bifold_contract::{Busy, CompactionJob, CompactionPolicy, Error, FileId, KeyspaceId, Result, SeqNo, planted};
 use bifold_index::{
     compaction::{by_partition::TreeShape, run::Held},
     memtable::Memtable,
@@ -48,9 +46,6 @@ use crate::{
     },
     waiting::sync::LockExt,
 };
-
-/// A table is rewritten when this share of its entries was kept only for snapshots that have ended.
-const HELD_SHARE: u64 = 8;
 
 /// One tree.
 pub(crate) struct Tree {
@@ -73,7 +68,7 @@ pub(crate) struct Tree {
     /// Tables with something unreadable in them.
     pub unreadable: LeftOut,
     /// What snapshots hold in its tables, by table.
-    held: Mutex<BTreeMap<FileId, Held>>,
+    pub held: Mutex<BTreeMap<FileId, Held>>,
     view: ArcSwap<View>,
     change: Mutex<()>,
     /// The options of values that the placement reads.
@@ -86,6 +81,8 @@ pub(crate) struct Tree {
     scans_ask: AtomicBool,
     flushed: AtomicU64,
     dropped: AtomicBool,
+    /// See [`super::expires`].
+    pub(super) loses_entries: AtomicBool,
 }
 
 /// Sums over the compactions of one tree since it was opened.
@@ -277,6 +274,7 @@ impl Tree {
             scans_ask: AtomicBool::new(false),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
+            loses_entries: AtomicBool::new(false),
         })
     }
 
@@ -412,48 +410,6 @@ impl Tree {
             self.scans_ask.store(false, Ordering::Release);
         }
         is_in_debt && (self.scans_ask.load(Ordering::Acquire) || view.version.hash_index().is_none())
-    }
-
-    /// Notes what snapshots hold in newly installed tables.
-    pub fn note_held(&self, held: Vec<Held>) {
-        if !held.is_empty() {
-            self.held.hold().extend(held.into_iter().map(|of| (of.table, of)));
-        }
-    }
-
-    /// Whether snapshots are known to hold anything in its tables or among its value files.
-    pub fn is_held(&self) -> bool {
-        !self.held.hold().is_empty() || (self.separates && self.placement().drained_after(0) > 0)
-    }
-
-    /// The rewrite of a table with many entries that only snapshots held which are no longer `open`. It never takes
-    /// level 0: those tables are compacted before much gathers there, and an index of level 0 knows tables by their
-    /// runs.
-    pub fn choose_held(&self, open: &[SeqNo]) -> Option<CompactionJob> {
-        let mut held = self.held.hold();
-        let is_due = |of: &Held| {
-            of.free_with(open) * HELD_SHARE >= of.entries && !self.unreadable.has(std::iter::once(of.table))
-        };
-        if !held.values().any(is_due) {
-            return None;
-        }
-        let view = self.view();
-        let levels = &self.shape(&view).levels;
-        let here: BTreeMap<FileId, _> = levels.tables().map(|(level, run, table)| (table.id, (level, run))).collect();
-        held.retain(|table, _| here.contains_key(table));
-        held.values().filter(|of| is_due(of)).find_map(|of| {
-            let &(level, run) = here.get(&of.table).filter(|(level, _)| *level > 0)?;
-            Some(CompactionJob {
-                shape: JobShape::Merge,
-                inputs: vec![(level, run, of.table)],
-                output_level: level,
-                output_run: Some(run),
-                keys: None,
-                table_bytes: view.settings.options.table_bytes,
-                max_overlap_bytes: u64::MAX,
-                reason: "a snapshot that has ended held much of it".into(),
-            })
-        })
     }
 
     /// The options for writing tables of a level.

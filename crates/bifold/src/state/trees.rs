@@ -81,6 +81,9 @@ pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, 
     for tree in trees {
         let options = tree.options().record();
         edit.keyspaces.push(KeyspaceEdit::Created { id: tree.keyspace, name: tree.name.clone(), options });
+        if tree.may_lose_entries() {
+            edit.keyspaces.push(KeyspaceEdit::Expires { id: tree.keyspace });
+        }
         let values = tree.placement().recorded();
         edit.values.added.extend(values.added);
         edit.values.garbage.extend(values.garbage);

@@ -4,6 +4,7 @@ use std::{
     fmt,
     ops::RangeBounds,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use bifold_contract::{Error, Result, SeqNo, Value, planted};
@@ -15,11 +16,12 @@ use super::{
     reads::ReadSet,
     scan::TransactionRange,
     validate::ReadCheck,
-    writes::{Savepoint, Writes},
+    writes::{Savepoint, Writes, Written},
 };
 use crate::{
     api::{
         db::Handle,
+        expiry::put_until,
         keyspace::{Keyspace, delete_bounds, interval_of, owned_bounds, prefix_bounds},
         options::Durability,
     },
@@ -101,10 +103,11 @@ impl Transaction {
         let key = key.as_ref();
         self.belongs(keyspace)?;
         match self.writes.look(keyspace.tree().keyspace, key) {
-            Some(written) => Ok(written),
+            Some(written) => Ok(written.map(|put| put.value)),
             None => {
                 self.note_key(keyspace, key)?;
-                self.handle.engine.reader.get(keyspace.tree(), key, Some(self.snapshot.seqno))
+                self.note_instant(keyspace, key)?;
+                self.handle.engine.reader.get(keyspace.tree(), key, Some(self.snapshot.sight()))
             }
         }
     }
@@ -118,6 +121,7 @@ impl Transaction {
         let key = key.as_ref();
         self.belongs(keyspace)?;
         self.lock_reads().note_key(keyspace.tree(), key, &self.charge)?;
+        self.note_instant_of(keyspace, key)?;
         self.get(keyspace, key)
     }
 
@@ -132,7 +136,8 @@ impl Transaction {
             Some(written) => Ok(written.is_some()),
             None => {
                 self.note_key(keyspace, key)?;
-                self.handle.engine.reader.contains(keyspace.tree(), key, Some(self.snapshot.seqno))
+                self.note_instant(keyspace, key)?;
+                self.handle.engine.reader.contains(keyspace.tree(), key, Some(self.snapshot.sight()))
             }
         }
     }
@@ -149,12 +154,20 @@ impl Transaction {
         self.belongs(keyspace)?;
         let keys: Vec<K> = keys.into_iter().collect();
         let own = |key: &K| self.writes.look(keyspace.tree().keyspace, key.as_ref());
-        let own: Vec<Option<Option<Value>>> = keys.iter().map(own).collect();
+        let own: Vec<Option<Written>> = keys.iter().map(own).collect();
         let stored: Vec<&[u8]> =
             keys.iter().zip(&own).filter(|(_, own)| own.is_none()).map(|(key, _)| key.as_ref()).collect();
-        stored.iter().try_for_each(|key| self.note_key(keyspace, key))?;
-        let mut found = self.handle.engine.reader.multi_get(keyspace.tree(), stored, self.snapshot.seqno)?.into_iter();
-        Ok(own.into_iter().map(|own| own.unwrap_or_else(|| found.next().flatten())).collect())
+        for key in &stored {
+            self.note_key(keyspace, key)?;
+            self.note_instant(keyspace, key)?;
+        }
+        let mut found =
+            self.handle.engine.reader.multi_get(keyspace.tree(), stored, self.snapshot.sight())?.into_iter();
+        let value = |own: Option<Written>| match own {
+            Some(written) => written.map(|put| put.value),
+            None => found.next().flatten(),
+        };
+        Ok(own.into_iter().map(value).collect())
     }
 
     /// All entries of `keyspace`, in key order.
@@ -179,9 +192,32 @@ impl Transaction {
     /// [`Error::InvalidArgument`] for a key or value that cannot be stored, or a keyspace of another database;
     /// [`Error::TransactionTooLarge`]. Nothing is changed then.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.check(keyspace, key, Act::Put(value))?;
-        self.writes.set(keyspace, key, Some(value), &self.charge)
+        self.put_act(keyspace, key.as_ref(), keyspace.put_of(value.as_ref()))
+    }
+
+    /// Sets `key` to `value` for `ttl` from now on, not from the commit: see [`Keyspace::put_with_ttl`]. The
+    /// transaction itself sees the value until it ends.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`].
+    pub fn put_with_ttl(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        ttl: Duration,
+    ) -> Result<()> {
+        self.put_act(keyspace, key.as_ref(), put_until(value.as_ref(), keyspace.instant_after(ttl)))
+    }
+
+    fn put_act(&mut self, keyspace: &Keyspace, key: &[u8], act: Act<'_>) -> Result<()> {
+        self.check(keyspace, key, act)?;
+        let put = match act {
+            Act::PutUntil(value, instant) => (value, Some(instant)),
+            Act::Put(value) => (value, None),
+            _ => unreachable!("a put"),
+        };
+        self.writes.set(keyspace, key, Some(put), &self.charge)
     }
 
     /// Deletes `key`. It is no error if the key does not exist.
@@ -304,6 +340,24 @@ impl Transaction {
             Isolation::Serializable => self.lock_reads().note_key(keyspace.tree(), key, &self.charge),
             Isolation::Snapshot => Ok(()),
         }
+    }
+
+    /// Notes when the value that a read of `key` finds expires, if the commit depends on it.
+    fn note_instant(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        match self.options.isolation {
+            Isolation::Serializable => self.note_instant_of(keyspace, key),
+            Isolation::Snapshot => Ok(()),
+        }
+    }
+
+    fn note_instant_of(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        let (tree, reader) = (keyspace.tree(), &self.handle.engine.reader);
+        if tree.may_lose_entries()
+            && let Some(Some(at)) = reader.expires_at(tree, key, self.snapshot.sight())?
+        {
+            self.lock_reads().note_instant(tree, key, at);
+        }
+        Ok(())
     }
 
     fn lock_reads(&self) -> MutexGuard<'_, ReadSet> {

@@ -11,7 +11,7 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{KeyspaceId, Result};
+use bifold_contract::{KeyspaceId, Millis, Result};
 
 use super::{
     intervals::{Interval, Intervals, bytes_of},
@@ -40,6 +40,19 @@ pub(super) struct ReadSet {
     /// The ranges of scans that have not ended, by number.
     scans: BTreeMap<u64, (Arc<Tree>, Interval)>,
     next_scan: u64,
+    /// What expires first of all that was read.
+    expires: Option<Expires>,
+}
+
+/// A version that was read and that expires.
+#[derive(Clone)]
+pub(super) struct Expires {
+    /// When.
+    pub at: Millis,
+    /// Its keyspace.
+    pub keyspace: String,
+    /// Its key.
+    pub key: Box<[u8]>,
 }
 
 impl ReadSet {
@@ -91,6 +104,18 @@ impl ReadSet {
         for (_, (tree, whole)) in std::mem::take(&mut self.scans) {
             charge.give_back(self.of(&tree).ranges.add(whole));
         }
+    }
+
+    /// Notes that a value that was read expires then.
+    pub fn note_instant(&mut self, tree: &Tree, key: &[u8], at: Millis) {
+        if self.expires.as_ref().is_none_or(|first| at < first.at) {
+            self.expires = Some(Expires { at, keyspace: tree.name.clone(), key: key.into() });
+        }
+    }
+
+    /// What expires first of all that was read.
+    pub fn expires(&self) -> Option<&Expires> {
+        self.expires.as_ref()
     }
 
     fn of(&mut self, tree: &Arc<Tree>) -> &mut TreeReads {

@@ -21,7 +21,7 @@ use super::{
     writes::{TreeWrites, Written},
 };
 use crate::{
-    read::scan::{Pair, Range},
+    read::{pair::Pair, scan::Range},
     waiting::sync::LockExt,
 };
 
@@ -136,11 +136,25 @@ impl<'t> TransactionRange<'t> {
             let pair = if order == Ordering::Greater { None } else { ahead.stored.take() };
             let own = if order == Ordering::Less { None } else { ahead.own.take() };
             match (own, pair) {
-                (Some((key, Some(value))), _) => return Ok(Some(self.stored.pair_of(key, value.clone()))),
+                (Some((key, Some(put))), _) => {
+                    return Ok(Some(self.stored.pair_of(key, put.value.clone(), put.expires_at)));
+                }
                 (Some((_, None)), _) => {}
                 (None, Some(pair)) if self.deleted.is_some_and(|deleted| deleted.contains(pair.key())) => {}
-                (None, pair) => return Ok(pair),
+                (None, pair) => {
+                    self.note_instant(pair.as_ref());
+                    return Ok(pair);
+                }
             }
+        }
+    }
+
+    /// Notes when an entry that is yielded expires.
+    fn note_instant(&self, pair: Option<&Pair>) {
+        if let (Some(noted), Some(pair)) = (&self.noted, pair)
+            && let Some(instant) = pair.instant()
+        {
+            noted.reads.hold().note_instant(&self.stored.pinned.tree, pair.key(), instant);
         }
     }
 

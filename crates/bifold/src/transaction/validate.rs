@@ -18,6 +18,9 @@
 //! of the view was flushed meanwhile: what came after `upto` might be in a table. After a few rounds all is done under
 //! the lock.
 //!
+//! **What expires** is changed by nobody: it is enough to know which of all the values that were read expires first. If
+//! that has happened when the lock is held, the commit is refused.
+//!
 //! The lock is held for one search in a memtable for each key that was read, and for the entries of memtables in the
 //! ranges that were scanned; for nothing if nobody has committed since step 1.
 
@@ -32,7 +35,10 @@ use bifold_index::{
     table::ReadMode,
 };
 
-use super::{reads::ReadSet, writes::Writes};
+use super::{
+    reads::{Expires, ReadSet},
+    writes::Writes,
+};
 use crate::{
     commit::write::Condition,
     read::get::Reader,
@@ -49,6 +55,8 @@ type KeyRange<'a> = (&'a [u8], Option<&'a [u8]>);
 pub(super) struct ReadCheck<'a> {
     reader: &'a Arc<Reader>,
     snapshot: &'a Arc<SnapshotGuard>,
+    /// What expires first of all that was read.
+    expires: Option<&'a Expires>,
     relied: Vec<Relied<'a>>,
     /// The last commit that step 1 has looked at.
     upto: SeqNo,
@@ -82,7 +90,8 @@ impl<'a> ReadCheck<'a> {
             ranges: of.ranges.iter().collect(),
             view: of.tree.view_to_hold(),
         });
-        Self { reader, snapshot, relied: relied.collect(), upto: snapshot.seqno, rounds: Rounds::More }
+        let (relied, upto) = (relied.collect(), snapshot.seqno);
+        Self { reader, snapshot, expires: reads.expires(), relied, upto, rounds: Rounds::More }
     }
 
     /// Checks what is to be written, too.
@@ -156,10 +165,21 @@ impl<'a> ReadCheck<'a> {
     /// # Errors
     /// [`Error::Conflict`] if the value of `key` is another one now.
     fn compare(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<()> {
-        let before = self.reader.seen_at(tree, key, self.snapshot.seqno)?;
+        let before = self.reader.seen_at(tree, key, self.snapshot.sight())?;
         let now = self.reader.current(tree, key)?;
         let is_same = before == now || planted!("transaction_ignores_deletes") && now.is_none();
         if is_same { Ok(()) } else { Err(Error::Conflict { keyspace: tree.name.clone(), key: key.into() }) }
+    }
+
+    /// # Errors
+    /// [`Error::Conflict`] if something that was read has expired.
+    fn check_expiry(&self) -> Result<()> {
+        match self.expires {
+            Some(Expires { at, keyspace, key }) if *at <= self.reader.time.now() => {
+                Err(Error::Conflict { keyspace: keyspace.clone(), key: key.clone() })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether anything that was read may have changed after `upto`. The caller holds the commit lock.
@@ -200,6 +220,9 @@ impl Condition for ReadCheck<'_> {
         }
         // A keyspace is dropped under the commit lock.
         self.relied.iter().try_for_each(|relied| self.reader.readable(relied.tree))?;
+        if !planted!("transaction_overlooks_expiry") {
+            self.check_expiry()?;
+        }
         if self.rounds == Rounds::Last {
             return self.at_once().map(|()| true);
         }

@@ -12,14 +12,14 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::{Error, KeyspaceId, Result, Value};
+use bifold_contract::{Error, KeyspaceId, Millis, Result, Value};
 
 use super::{
     intervals::{Interval, Intervals, bytes_of},
     memory::Charge,
 };
 use crate::{
-    api::keyspace::Keyspace,
+    api::{expiry::put_until, keyspace::Keyspace},
     commit::op::{Act, Op},
 };
 
@@ -36,8 +36,15 @@ static NEXT_SAVEPOINT: AtomicU64 = AtomicU64::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint(u64);
 
-/// A write to one key: a value, or `None` for a delete.
-pub(super) type Written = Option<Value>;
+/// A write to one key: a put, or `None` for a delete.
+pub(super) type Written = Option<Put>;
+
+/// A value, and when it expires. The transaction itself sees it whatever time it is.
+#[derive(Clone, Debug)]
+pub(super) struct Put {
+    pub value: Value,
+    pub expires_at: Option<Millis>,
+}
 
 /// Writes to one keyspace.
 pub(super) struct TreeWrites {
@@ -54,7 +61,7 @@ impl TreeWrites {
         let tree = self.keyspace.tree();
         let ranges = self.deleted.iter().map(move |(key, end)| Op { tree, key, act: Act::DeleteRange(end) });
         let keys = self.keys.iter().map(move |(key, written)| {
-            let act = written.as_ref().map_or(Act::Delete, |value| Act::Put(value));
+            let act = written.as_ref().map_or(Act::Delete, |put| put_until(&put.value, put.expires_at));
             Op { tree, key, act }
         });
         ranges.chain(keys)
@@ -76,8 +83,8 @@ pub(super) struct Writes {
     savepoints: Vec<(Savepoint, usize)>,
 }
 
-fn bytes_of_write(key: &[u8], value: Option<&Value>) -> u64 {
-    (key.len() + value.map_or(0, |value| value.len())) as u64 + WRITE_OVERHEAD_BYTES
+fn bytes_of_write(key: &[u8], put: Option<&Put>) -> u64 {
+    (key.len() + put.map_or(0, |put| put.value.len())) as u64 + WRITE_OVERHEAD_BYTES
 }
 
 fn bytes_of_undo(undo: &Undo) -> u64 {
@@ -94,16 +101,25 @@ fn bytes_of_undo(undo: &Undo) -> u64 {
 }
 
 impl Writes {
-    /// Writes `value` to `key`, or deletes it.
+    /// Writes a value to `key`, with when it expires, or deletes it.
     ///
     /// # Errors
     /// [`Error::TransactionTooLarge`]; nothing is changed then.
-    pub fn set(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>, charge: &Charge) -> Result<()> {
-        let value_bytes = value.map_or(0, <[u8]>::len);
+    pub fn set(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        put: Option<(&[u8], Option<Millis>)>,
+        charge: &Charge,
+    ) -> Result<()> {
+        let value_bytes = put.map_or(0, |(value, _)| value.len());
         let bytes = (key.len() + value_bytes) as u64 + WRITE_OVERHEAD_BYTES;
         let notes = !self.savepoints.is_empty();
         charge.take(bytes + if notes { key.len() as u64 + UNDO_OVERHEAD_BYTES } else { 0 })?;
-        let before = self.of(keyspace).keys.insert(key.into(), value.map(Value::copy_of));
+        let before = self
+            .of(keyspace)
+            .keys
+            .insert(key.into(), put.map(|(value, expires_at)| Put { value: Value::copy_of(value), expires_at }));
         let keyspace = keyspace.tree().keyspace;
         match (notes, before) {
             (true, before) => {

@@ -189,6 +189,7 @@ fn inline_spelled_out(values: Values) -> KeyspaceOptions {
             base_bytes: 256 << 20,
             overlap_tables: 25,
         }),
+        ttl: None,
     }
 }
 

@@ -7,6 +7,7 @@ mod batches;
 mod checkpoints;
 mod copies;
 mod events;
+mod expiry;
 mod fixtures;
 mod flushes;
 mod followers;

@@ -102,6 +102,7 @@ fn changed(options: &KeyspaceOptions) -> KeyspaceOptions {
         restart_interval: 4,
         filter_bits_per_key: 5,
         compaction: Compaction::Tiered(Tiered { size_ratio: 3, ..Tiered::default() }),
+        ttl: Some(std::time::Duration::from_secs(86_400)),
     }
 }
 

@@ -5,9 +5,14 @@
 //!                                  ─▶ compare every entry with SRC ─▶ rename to DST
 //! ```
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::Path,
+    time::{Instant, SystemTime},
+};
 
-use bifold::{Access, DEFAULT_KEYSPACE, Db, IfMissing, Keyspace, KeyspaceOptions, Options, Pair, Range, Snapshot};
+use bifold::{
+    Access, DEFAULT_KEYSPACE, Db, IfMissing, Keyspace, KeyspaceOptions, Options, Pair, Range, Snapshot, Value,
+};
 use bifold_lab::measure;
 use serde::Serialize;
 
@@ -124,8 +129,11 @@ fn copy(snapshot: &Snapshot, plan: &Plan, db: &Db, progress: &Progress) -> Resul
     let mut copied = Copied { name: plan.from.name().to_owned(), entries: 0, bytes: 0 };
     let mut batch = db.batch();
     for pair in snapshot.iter(&plan.from) {
-        let (key, value) = pair?.into_parts()?;
-        batch.put(&to, &key, &value)?;
+        let pair = pair?;
+        let expires_at = pair.expires_at();
+        let (key, value) = pair.into_parts()?;
+        // Not `put`: what does not expire must not begin to, whatever the keyspace's default is.
+        batch.put_until(&to, &key, &value, expires_at)?;
         copied.entries += 1;
         copied.bytes += (key.len() + value.len()) as u64;
         progress.advance(1);
@@ -159,21 +167,43 @@ fn compare(snapshot: &Snapshot, plans: &[Plan], copied: &[Copied], dst: &Db, pro
     Ok(())
 }
 
-/// Compares two keyspaces entry by entry, and returns the number of entries.
+/// Compares two keyspaces entry by entry, and returns the number of entries. Of those that have expired since they were
+/// copied only the number counts: the copy no longer shows them.
 fn compare_entries(name: &str, mut from: Range, mut to: Range, progress: &Progress) -> Result<u64> {
-    for entries in 0.. {
-        let parts = |pair: Option<bifold::Result<Pair>>| pair.map(|pair| pair?.into_parts()).transpose();
-        let (from, to) = (parts(from.next())?, parts(to.next())?);
-        if from.is_none() && to.is_none() {
-            return Ok(entries);
-        }
-        if from.as_ref().map(|(key, value)| (key, &value[..])) != to.as_ref().map(|(key, value)| (key, &value[..])) {
-            let key = from.or(to).map(|(key, _)| escaped(&key)).unwrap_or_default();
+    let now = SystemTime::now();
+    let mut entries = 0;
+    loop {
+        let (from, expired) = next_alive(&mut from, now)?;
+        let (to, _) = next_alive(&mut to, now)?;
+        entries += expired;
+        let alike = |pair: &Option<(Pair, Value)>| {
+            pair.as_ref().map(|(pair, value)| (Box::from(pair.key()), value.to_vec(), pair.expires_at()))
+        };
+        let (left, right): (Option<(Box<[u8]>, _, _)>, _) = (alike(&from), alike(&to));
+        if left != right {
+            let key = from.or(to).map(|(pair, _)| escaped(pair.key())).unwrap_or_default();
             return Err(Failure::trouble(format!("the copy of keyspace `{name}` differs at key `{key}`")));
         }
+        if left.is_none() {
+            return Ok(entries);
+        }
+        entries += 1;
         progress.advance(1);
     }
-    Ok(u64::MAX)
+}
+
+/// The next entry that has not expired at `now`, and how many others come before it.
+fn next_alive(range: &mut Range, now: SystemTime) -> Result<(Option<(Pair, Value)>, u64)> {
+    let mut expired = 0;
+    for pair in range {
+        let pair = pair?;
+        if pair.expires_at().is_none_or(|at| at > now) {
+            let value = pair.value()?;
+            return Ok((Some((pair, value)), expired));
+        }
+        expired += 1;
+    }
+    Ok((None, expired))
 }
 
 fn size(dir: &Path) -> Result<u64> {

@@ -30,7 +30,10 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
     };
     formats::check(&key, value.len()).map_err(Failure::trouble)?;
     let (db, keyspace) = open::or_create(&args.db, global)?;
-    keyspace.put(&key, &value)?;
+    match args.ttl {
+        Some(ttl) => keyspace.put_with_ttl(&key, &value, ttl)?,
+        None => keyspace.put(&key, &value)?,
+    }
     Ok(db.close()?)
 }
 
@@ -83,14 +86,14 @@ fn read_into(value: &mut Vec<u8>, mut from: impl Read) -> io::Result<()> {
 pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
     let key = key_of(&args.key, args.typed)?;
     let (_db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
-    let Some(value) = keyspace.get(&key)? else {
-        return Err(Failure::No(Some(format!("no key `{}` in {}", escape::escaped(&key), args.db.display()))));
-    };
+    let no_key = || Failure::No(Some(format!("no key `{}` in {}", escape::escaped(&key), args.db.display())));
     let mut line = Vec::new();
     if global.json {
-        jsonl::write(&key, Some(&value), &mut line);
+        let pair = keyspace.range(&key[..]..=&key[..]).next().transpose()?.ok_or_else(no_key)?;
+        jsonl::write(&key, Some(&pair.value()?), pair.expires_at(), &mut line);
         return out.bytes(&line);
     }
+    let value = keyspace.get(&key)?.ok_or_else(no_key)?;
     if args.typed.escape && !args.raw {
         escape::escape(&value, &mut line);
         line.push(b'\n');
@@ -155,7 +158,7 @@ pub fn scan(args: &ScanArgs, global: &Global, out: &mut Output) -> Result<()> {
         let value = if args.keys_only { None } else { Some(pair.value()?) };
         line.clear();
         match (global.json, &value) {
-            (true, value) => jsonl::write(pair.key(), value.as_deref(), &mut line),
+            (true, value) => jsonl::write(pair.key(), value.as_deref(), pair.expires_at(), &mut line),
             (false, Some(value)) => tsv::write(pair.key(), value, &mut line),
             (false, None) => {
                 escape::escape(pair.key(), &mut line);

@@ -5,7 +5,7 @@ use bifold::Access;
 use crate::{
     args::{ExportArgs, Global},
     failure::{Failure, Result},
-    formats::{Format, jsonl, tsv},
+    formats::{Format, escape, jsonl, tsv},
     open,
     output::Output,
     progress::Progress,
@@ -27,7 +27,13 @@ pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
         let value = pair.value()?;
         line.clear();
         match format {
-            Format::Jsonl => jsonl::write(pair.key(), Some(&value), &mut line),
+            Format::Jsonl => jsonl::write(pair.key(), Some(&value), pair.expires_at(), &mut line),
+            Format::Tsv | Format::Dir if pair.expires_at().is_some() => {
+                return Err(Failure::trouble(format!(
+                    "key `{}` expires, which lines of format tsv cannot say: use --format jsonl",
+                    escape::escaped(pair.key())
+                )));
+            }
             Format::Tsv | Format::Dir => tsv::write(pair.key(), &value, &mut line),
         }
         out.bytes(&line)?;

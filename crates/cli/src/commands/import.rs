@@ -12,7 +12,7 @@ use std::{
     io::{self, BufWriter, Read, Seek, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    time::Instant,
+    time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use bifold::{Batch, Db, Keyspace};
@@ -217,15 +217,16 @@ pub fn write(db: &Db, keyspace: &Keyspace, input: &Checked) -> Result<Imported> 
     match input {
         Checked::Lines(lines) => {
             let progress = Progress::bytes("importing", lines.bytes);
-            lines.each(|(key, value), bytes| {
+            lines.each(|entry, bytes| {
                 progress.advance(bytes);
-                writer.put(&key, &value)
+                writer.put(&entry)
             })?;
         }
         Checked::Tree(tree) => {
             let progress = Progress::bytes("importing", tree.bytes);
             for file in &tree.files {
-                writer.put(&file.key, &tree::content(file)?)?;
+                let (key, value) = (file.key.clone(), tree::content(file)?);
+                writer.put(&Entry { key, value, expires_at_ms: None })?;
                 progress.advance(file.bytes);
             }
             writer.done.skipped = tree.skipped;
@@ -246,8 +247,12 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.batch.put(self.keyspace, key, value)?;
+    fn put(&mut self, Entry { key, value, expires_at_ms }: &Entry) -> Result<()> {
+        match expires_at_ms.map(Duration::from_millis) {
+            None => self.batch.put(self.keyspace, key, value)?,
+            // Later than any clock can say: for good.
+            Some(time) => self.batch.put_until(self.keyspace, key, value, UNIX_EPOCH.checked_add(time))?,
+        };
         self.done.entries += 1;
         self.done.bytes += (key.len() + value.len()) as u64;
         if self.batch.bytes() >= COMMIT_BYTES { self.commit() } else { Ok(()) }

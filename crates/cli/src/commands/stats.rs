@@ -46,7 +46,11 @@ fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
     let entries = counted(keyspace.entries_estimate, "entry", "entries");
     let split =
         if keyspace.partitions > 1 { format!(", {} partitions", count(keyspace.partitions)) } else { String::new() };
-    out.line(format!("\nkeyspace {name}  {placement}, {compaction}{split}, about {entries}"))?;
+    let expiring = match keyspace.expiring_entries {
+        0 => String::new(),
+        some => format!(", {} in tables that expire", count(some)),
+    };
+    out.line(format!("\nkeyspace {name}  {placement}, {compaction}{split}, about {entries}{expiring}"))?;
     let largest = keyspace.levels.iter().map(|l| l.bytes).max().unwrap_or(0).max(keyspace.memtable_bytes);
     let memtable = bar(keyspace.memtable_bytes, largest, WIDTH);
     out.line(format!("  mem {memtable} {:>10}", bytes(keyspace.memtable_bytes)))?;

@@ -1,6 +1,10 @@
-//! One JSON object per line: `{"key":"…","value":"…"}`; bytes that are not UTF-8 as `key_base64`, `value_base64`.
+//! One JSON object per line: `{"key":"…","value":"…"}`; bytes that are not UTF-8 as `key_base64`, `value_base64`. An
+//! entry that expires has `expires_at_ms`, too: milliseconds since the beginning of 1970.
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -17,13 +21,17 @@ struct EntryLine<'a> {
     value: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
     value_base64: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
 }
 
 /// Appends a line to `out`. Without a value it has only a key, for listings of keys; [`read`] refuses such a line.
-pub fn write(key: &[u8], value: Option<&[u8]>, out: &mut Vec<u8>) {
+pub fn write(key: &[u8], value: Option<&[u8]>, expires_at: Option<SystemTime>, out: &mut Vec<u8>) {
+    let millis = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
+    let expires_at_ms = expires_at.map(millis);
     let (key, key_base64) = split(key);
     let (value, value_base64) = value.map_or((None, None), split);
-    let line = EntryLine { key, key_base64, value, value_base64 };
+    let line = EntryLine { key, key_base64, value, value_base64, expires_at_ms };
     // Strings in a struct always serialise, and writing to a vector cannot fail.
     let written = serde_json::to_writer(&mut *out, &line);
     debug_assert!(written.is_ok(), "{written:?}");
@@ -43,7 +51,8 @@ fn split(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 /// In words, what is wrong with the line.
 pub fn read(line: &[u8]) -> Result<Entry, String> {
     let line: EntryLine<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
-    Ok((join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?))
+    let (key, value) = (join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?);
+    Ok(Entry { key, value, expires_at_ms: line.expires_at_ms })
 }
 
 fn join(what: &str, text: Option<Cow<'_, str>>, base64: Option<Cow<'_, str>>) -> Result<Vec<u8>, String> {

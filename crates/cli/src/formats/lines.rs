@@ -99,13 +99,13 @@ pub fn parse(line: &[u8], format: Format) -> std::result::Result<Entry, String> 
     if line.is_empty() {
         return Err("the line is empty".to_owned());
     }
-    let (key, value) = match format {
+    let entry = match format {
         Format::Tsv => tsv::read(line)?,
         Format::Jsonl => jsonl::read(line)?,
         Format::Dir => return Err("a directory has no lines".to_owned()),
     };
-    check(&key, value.len())?;
-    Ok((key, value))
+    check(&entry.key, entry.value.len())?;
+    Ok(entry)
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
         let mut out = Vec::new();
         match format {
             Format::Tsv => tsv::write(key, value, &mut out),
-            _ => jsonl::write(key, Some(value), &mut out),
+            _ => jsonl::write(key, Some(value), None, &mut out),
         }
         out
     }
@@ -129,18 +129,30 @@ mod tests {
             for format in [Format::Tsv, Format::Jsonl] {
                 let line = write(format, &key, &value);
                 prop_assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
-                prop_assert_eq!(parse(without_end(&line), format), Ok((key.clone(), value.clone())));
+                let entry = Entry { key: key.clone(), value: value.clone(), expires_at_ms: None };
+                prop_assert_eq!(parse(without_end(&line), format), Ok(entry));
             }
         }
 
         #[test]
         fn any_line_is_read_or_refused(line: Vec<u8>) {
             for format in [Format::Tsv, Format::Jsonl] {
-                if let Ok((key, value)) = parse(&line, format) {
-                    prop_assert_eq!(parse(without_end(&write(format, &key, &value)), format), Ok((key, value)));
+                if let Ok(entry) = parse(&line, format).map(|entry| Entry { expires_at_ms: None, ..entry }) {
+                    let again = write(format, &entry.key, &entry.value);
+                    prop_assert_eq!(parse(without_end(&again), format), Ok(entry));
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_line_has_when_its_entry_expires() {
+        let mut line = Vec::new();
+        let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_764_000_000_123);
+        jsonl::write(b"k", Some(b"v"), Some(at), &mut line);
+        assert_eq!(line, b"{\"key\":\"k\",\"value\":\"v\",\"expires_at_ms\":1764000000123}\n");
+        let entry = parse(without_end(&line), Format::Jsonl).unwrap();
+        assert_eq!(entry.expires_at_ms, Some(1_764_000_000_123));
     }
 
     /// Such lines have no end: they are refused long before memory is full.

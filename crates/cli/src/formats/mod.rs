@@ -15,14 +15,22 @@ pub enum Format {
     /// KEY, a tab, VALUE; backslash, tab, newline, carriage return and other special bytes escaped.
     Tsv,
     /// One JSON object per line: {"key":"…","value":"…"}, or key_base64 and value_base64 for bytes that are not
-    /// UTF-8.
+    /// UTF-8; expires_at_ms for an entry that expires.
     Jsonl,
     /// A directory: relative paths are keys, contents are values.
     Dir,
 }
 
 /// A key and its value.
-pub type Entry = (Vec<u8>, Vec<u8>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+    /// When it expires, in milliseconds since the beginning of 1970.
+    pub expires_at_ms: Option<u64>,
+}
 
 /// Checks what a store would refuse, with messages for command line users.
 pub fn check(key: &[u8], value_len: usize) -> Result<(), String> {

@@ -23,5 +23,5 @@ pub fn read(line: &[u8]) -> Result<Entry, String> {
         return Err("there is more than one tab: a tab within a key or value is written \\t".to_owned());
     }
     let field = |what: &str, text: &str| escape::unescape(text).map_err(|why| format!("in the {what}, {why}"));
-    Ok((field("key", key)?, field("value", value)?))
+    Ok(Entry { key: field("key", key)?, value: field("value", value)?, expires_at_ms: None })
 }

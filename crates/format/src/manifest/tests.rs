@@ -16,6 +16,7 @@ fn table(id: u64) -> Arc<TableMeta> {
         unbounded: id % 2 == 1,
         min_seqno: 5,
         max_seqno: 1 << 40,
+        expiring: bifold_contract::Expiring { entries: id, first: 5, last: 1_764_000_000_000 },
     })
 }
 
@@ -23,6 +24,7 @@ fn rich_edit() -> Edit {
     Edit {
         next_file: Some(17),
         last_seqno: Some(1 << 50),
+        seen_time: Some(1_764_000_000_000),
         log_floor: Some(LogFloor { log: 3, first: 77 }),
         keyspaces: vec![
             KeyspaceEdit::Created { id: 1, name: "naïve".into(), options: "a = 1\n".into() },

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! properties  entries │ tombstones │ range tombstones │ smallest seqno │ largest seqno │ blocks │ largest block │
-//!             restart interval │ filter bits per key │ unbounded u8 │ smallest key │ largest key
+//!             restart interval │ filter bits per key │ unbounded u8 │ smallest key │ largest key │
+//!             [ entries that expire │ first instant │ last instant ]
 //! ```
 //!
 //! Numbers are varints; a key is a length and bytes. The file's id is in its footer, and its length is the file size.
 
-use bifold_contract::{Corruption, FileId, TableMeta};
+use bifold_contract::{Corruption, Expiring, FileId, TableMeta, expiry::INSTANT_MAX};
 
 use crate::{
     block::sealed::BLOCK_BYTES_MAX,
@@ -55,6 +56,7 @@ impl Properties {
         out.push(u8::from(meta.unbounded));
         put_slice(out, &meta.smallest);
         put_slice(out, &meta.largest);
+        put_expiring(out, meta.expiring);
     }
 
     /// Decodes the properties of the table `id`, whose file has `bytes` bytes.
@@ -78,6 +80,7 @@ impl Properties {
             other => return Err(at.damage("0 or 1", other.to_string())),
         };
         let (smallest, largest) = (input.slice()?.into(), input.slice()?.into());
+        let expiring = expiring(&mut input)?;
         input.end()?;
         let meta = TableMeta {
             id,
@@ -90,9 +93,32 @@ impl Properties {
             unbounded,
             min_seqno,
             max_seqno,
+            expiring,
         };
         Ok(Self { meta, blocks, block_bytes_max, restart_interval, filter_bits_per_key })
     }
+}
+
+/// Appends what a table has of entries that expire, at the end of its description: nothing if it has none.
+pub(crate) fn put_expiring(out: &mut Vec<u8>, expiring: Expiring) {
+    if expiring.entries > 0 {
+        [expiring.entries, expiring.first, expiring.last].into_iter().for_each(|number| put_varint(out, number));
+    }
+}
+
+/// Decodes what [`put_expiring`] wrote, at the end of a description.
+///
+/// # Errors
+/// If it is damaged.
+pub(crate) fn expiring(input: &mut Input<'_>) -> Result<Expiring, Corruption> {
+    if input.is_empty() {
+        return Ok(Expiring::default());
+    }
+    let at = *input;
+    let expiring = Expiring { entries: input.varint()?, first: input.varint()?, last: input.varint()? };
+    let is_possible = expiring.entries > 0 && expiring.first <= expiring.last && expiring.last <= INSTANT_MAX;
+    let expected = "entries that expire, and two instants in order";
+    if is_possible { Ok(expiring) } else { Err(at.damage(expected, format!("{expiring:?}"))) }
 }
 
 #[cfg(test)]
@@ -113,6 +139,7 @@ mod tests {
             unbounded: true,
             min_seqno: 40,
             max_seqno: 900_000,
+            expiring: Expiring::default(),
         };
         Properties { meta, blocks: 2, block_bytes_max: 4100, restart_interval: 16, filter_bits_per_key: 10 }
     }
@@ -123,6 +150,15 @@ mod tests {
         some().encode(&mut out);
         assert_eq!(Properties::decode(&out, 7, 5000), Ok(some()));
         for len in 0..out.len() {
+            assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "truncated to {len} bytes");
+        }
+        let plain_bytes = out.len();
+        let mut expiring = some();
+        expiring.meta.expiring = Expiring { entries: 3, first: 1_764_000_000_000, last: 1_764_000_060_000 };
+        out.clear();
+        expiring.encode(&mut out);
+        assert_eq!(Properties::decode(&out, 7, 5000), Ok(expiring));
+        for len in plain_bytes + 1..out.len() {
             assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "truncated to {len} bytes");
         }
     }

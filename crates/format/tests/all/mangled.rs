@@ -4,7 +4,7 @@
 #[path = "../../../../fuzz/drive.rs"]
 mod drive;
 
-use bifold_contract::{Edit, Entry, KeyspaceEdit, LevelEdit, Pointer, RangeTombstone, TableMeta, ValueEdit};
+use bifold_contract::{Edit, Entry, Expiring, KeyspaceEdit, LevelEdit, Pointer, RangeTombstone, TableMeta, ValueEdit};
 use bifold_format::{
     backup::{self, GenerationRecord, StoredFile},
     block::{BlockBuilder, sealed},
@@ -127,6 +127,7 @@ fn sample_properties() -> Properties {
         unbounded: false,
         min_seqno: 1,
         max_seqno: 99,
+        expiring: Expiring::default(),
     };
     Properties { meta, blocks: 3, block_bytes_max: 4096, restart_interval: 16, filter_bits_per_key: 10 }
 }
@@ -234,7 +235,7 @@ fn sealed_blocks() {
 
 #[test]
 fn footers() {
-    for index_form in [IndexForm::Whole, IndexForm::Parts] {
+    for (index_form, expires) in [(IndexForm::Whole, false), (IndexForm::Parts, false), (IndexForm::Parts, true)] {
         let footer = Footer {
             data_bytes: 500,
             filter_bytes: 65,
@@ -243,6 +244,7 @@ fn footers() {
             properties_bytes: 60,
             file: 5,
             index_form,
+            expires,
         };
         survive(&footer.encode(), drive::footer);
     }

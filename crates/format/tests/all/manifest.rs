@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Corruption, Edit, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
+    Corruption, Edit, Expiring, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
+    expiry::INSTANT_MAX,
     key::MAX_SEQNO,
 };
 use bifold_format::{
@@ -128,6 +129,7 @@ fn numbers_that_leave_none_for_the_future_are_damage() {
         Edit { next_file: Some(NUMBER_MAX / 2 + 1), ..Edit::default() },
         Edit { next_file: Some(u64::MAX), ..Edit::default() },
         Edit { last_seqno: Some(MAX_SEQNO + 1), ..Edit::default() },
+        Edit { seen_time: Some(INSTANT_MAX + 1), ..Edit::default() },
         floor(NUMBER_MAX + 1, 1),
         floor(1, 0),
         floor(1, u64::MAX),
@@ -136,8 +138,12 @@ fn numbers_that_leave_none_for_the_future_are_damage() {
 }
 
 fn edit() -> impl Strategy<Value = Edit> {
-    let numbers =
-        (option::of(0..=NUMBER_MAX / 2), option::of(0..=MAX_SEQNO), option::of((0..=NUMBER_MAX, 1..=MAX_SEQNO)));
+    let numbers = (
+        option::of(0..=NUMBER_MAX / 2),
+        option::of(0..=MAX_SEQNO),
+        option::of((0..=NUMBER_MAX, 1..=MAX_SEQNO)),
+        option::of(0..=INSTANT_MAX),
+    );
     let values = (
         vec(0..=NUMBER_MAX, 0..3),
         vec(value_file(), 0..2),
@@ -147,6 +153,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     (numbers, vec(keyspace(), 0..4), vec(level(), 0..3), values).prop_map(|(numbers, keyspaces, levels, values)| Edit {
         next_file: numbers.0,
         last_seqno: numbers.1,
+        seen_time: numbers.3,
         log_floor: numbers.2.map(|(log, first)| LogFloor { log, first }),
         keyspaces,
         levels,
@@ -166,6 +173,7 @@ fn keyspace() -> impl Strategy<Value = KeyspaceEdit> {
         (any::<u32>(), text(), text()).prop_map(|(id, name, options)| KeyspaceEdit::Created { id, name, options }),
         (any::<u32>(), text()).prop_map(|(id, options)| KeyspaceEdit::Configured { id, options }),
         any::<u32>().prop_map(|id| KeyspaceEdit::Dropped { id }),
+        any::<u32>().prop_map(|id| KeyspaceEdit::Expires { id }),
         (any::<u32>(), 0..=MAX_SEQNO).prop_map(|(id, seqno)| KeyspaceEdit::Flushed { id, seqno }),
     ]
 }
@@ -183,6 +191,14 @@ fn level() -> impl Strategy<Value = LevelEdit> {
         .prop_map(|(keyspace, removed, added, boundaries)| LevelEdit { keyspace, removed, added, boundaries })
 }
 
+/// Of some tables, entries that expire.
+fn expiring(seed: u64) -> Expiring {
+    match seed % 3 {
+        0 => Expiring::default(),
+        _ => Expiring { entries: 1 + (seed >> 3), first: (seed >> 20).min(INSTANT_MAX), last: INSTANT_MAX },
+    }
+}
+
 fn table() -> impl Strategy<Value = TableMeta> {
     (any::<[u64; 7]>(), any::<bool>(), any::<Vec<u8>>(), any::<Vec<u8>>()).prop_map(
         |(n, unbounded, smallest, largest)| TableMeta {
@@ -196,6 +212,7 @@ fn table() -> impl Strategy<Value = TableMeta> {
             unbounded,
             smallest: smallest.into(),
             largest: largest.into(),
+            expiring: expiring(n[6]),
         },
     )
 }

@@ -6,7 +6,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bifold_contract::{
-    Busy, BusyOutput, CompactionJob, CompactionPolicy, FileId, JobShape, Level, Levels, Run, RunId, SeqNo, TableMeta,
+    Busy, BusyOutput, CompactionJob, CompactionPolicy, Expiring, FileId, JobShape, Level, Levels, Run, RunId, SeqNo,
+    TableMeta,
 };
 use proptest::prelude::*;
 
@@ -51,6 +52,7 @@ pub(super) fn table(smallest: &str, largest: &str, bytes: u64) -> Arc<TableMeta>
         unbounded: false,
         min_seqno: 1,
         max_seqno: 1,
+        expiring: Expiring::default(),
     })
 }
 
@@ -141,6 +143,7 @@ impl Model {
             unbounded: versions.iter().any(|v| v.end == u8::MAX),
             min_seqno: versions.iter().map(|v| v.seqno).min().unwrap_or(0),
             max_seqno: versions.iter().map(|v| v.seqno).max().unwrap_or(0),
+            expiring: Expiring::default(),
         });
         self.tables.push(ModelTable { level, run, meta, versions });
     }

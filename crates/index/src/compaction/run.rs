@@ -11,18 +11,22 @@
 //!   deletes is in the stream and was dropped;
 //! * range tombstones go into every output table, clipped to the keys between the neighbouring tables.
 //!
+//! An entry that has expired, and that no snapshot sees alive, becomes a tombstone: what it overwrites stays hidden
+//! ([`expired`]).
+//!
 //! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output
 //! is left and nothing else has changed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Kept, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, key::MAX_SEQNO,
-    planted,
+    Entry, FileId, IoSource, Kept, Kind, RangeTombstone, Result, Rewriter, SeqNo, TableMeta, ValueEdit, expiry,
+    key::MAX_SEQNO, planted,
 };
 use bifold_format::{names, pointer};
 use bifold_io::{Dir, Together, Writer};
 
+pub use self::expired::Times;
 use super::cut::{Cut, Limits, Open};
 use crate::{
     cursor::Cursor,
@@ -46,6 +50,8 @@ pub struct RewritePlan<'a> {
     pub keys: (Option<&'a [u8]>, Option<&'a [u8]>),
     /// The sequence numbers of all open snapshots, ascending.
     pub snapshots: &'a [SeqNo],
+    /// Decides which entries have expired.
+    pub times: Times<'a>,
     /// Decides whether a tombstone can be dropped.
     pub bottom: &'a IsBottom<'a>,
     /// End an output table at about this size, in bytes.
@@ -80,6 +86,8 @@ pub struct Output {
     pub entries_out: u64,
     /// Entries dropped because something newer overwrites them.
     pub entries_discarded: u64,
+    /// Entries that had expired.
+    pub entries_expired: u64,
     /// Tombstones dropped because nothing is left for them to delete.
     pub tombstones_vanished: u64,
     /// Bytes of keys and payloads read.
@@ -212,8 +220,13 @@ impl<'a> RewriteState<'a> {
         if let Some(newer) = self.overwritten_by(entry, stripe) {
             self.newest = Some(Newest { stripe, seqno: newer });
             self.output.entries_discarded += 1;
-            return self.rewriter.discard(entry, newer);
+            return self.rewriter.discard(&entry.plain(), newer);
         }
+        let tombstone = self.tombstone_of_expired(entry, stripe)?;
+        if planted!("expired_lets_older_back") && tombstone.is_some() {
+            return Ok(());
+        }
+        let entry = tombstone.as_ref().unwrap_or(entry);
         if let Some(snapshot) = self.held_by(entry, stripe) {
             tables.hold(snapshot);
         }
@@ -243,8 +256,11 @@ impl<'a> RewriteState<'a> {
         if snapshots.is_empty() {
             return None;
         }
-        let mut is_overwritten =
-            || self.newest.is_some() || self.covering.covering_near(&mut self.hint, entry.key, MAX_SEQNO) > entry.seqno;
+        let mut is_overwritten = || {
+            self.newest.is_some()
+                || self.has_expired(entry)
+                || self.covering.covering_near(&mut self.hint, entry.key, MAX_SEQNO) > entry.seqno
+        };
         match snapshots.get(stripe) {
             Some(&snapshot) if is_overwritten() => Some(snapshot),
             _ if entry.kind == Kind::Delete && (self.plan.bottom)(entry.key, Some(entry.key)) => {
@@ -255,7 +271,8 @@ impl<'a> RewriteState<'a> {
     }
 
     fn keep(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
-        let kept = self.rewriter.keep(entry)?;
+        let kept =
+            if entry.kind.expires() { self.rewriter.keep(&entry.plain())? } else { self.rewriter.keep(entry)? };
         assert!(entry.kind != Kind::Delete || kept == Kept::Unchanged, "a tombstone has no value to move");
         let entry = match kept {
             Kept::Unchanged => *entry,
@@ -264,8 +281,11 @@ impl<'a> RewriteState<'a> {
                     self.unreported_bytes_out += u64::from(to.len);
                 }
                 self.pointer.clear();
+                let instant = entry.expires_at().filter(|_| !planted!("merge_forgets_expiry"));
+                self.pointer.extend(instant.map(expiry::encode).iter().flatten());
                 pointer::encode(to, &mut self.pointer);
-                Entry { kind: Kind::Pointer, payload: &self.pointer, ..*entry }
+                let kind = if instant.is_some() { Kind::PointerUntil } else { Kind::Pointer };
+                Entry { kind, payload: &self.pointer, ..*entry }
             }
         };
         self.output.entries_out += 1;
@@ -439,9 +459,9 @@ fn stripe_of(snapshots: &[SeqNo], seqno: SeqNo) -> usize {
 
 /// Bytes of the value that an entry points at, if the plan limits them: then the value may be moved.
 fn reach_of(plan: &RewritePlan<'_>, entry: &Entry<'_>) -> u64 {
-    match entry.kind {
+    match entry.kind.plain() {
         Kind::Pointer if plan.reach_bytes < u64::MAX => {
-            pointer::decode(entry.payload).map_or(0, |at| u64::from(at.len))
+            pointer::decode(entry.plain().payload).map_or(0, |at| u64::from(at.len))
         }
         _ => 0,
     }
@@ -450,6 +470,8 @@ fn reach_of(plan: &RewritePlan<'_>, entry: &Entry<'_>) -> u64 {
 fn bytes_of(entry: &Entry<'_>) -> u64 {
     (entry.key.len() + entry.payload.len()) as u64
 }
+
+mod expired;
 
 #[cfg(test)]
 mod tests;

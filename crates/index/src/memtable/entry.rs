@@ -173,7 +173,9 @@ impl<'m> VersionRef<'m> {
         let kind = match head.stamp & 0xff {
             0 => Kind::Delete,
             1 => Kind::Inline,
-            _ => Kind::Pointer,
+            2 => Kind::Pointer,
+            3 => Kind::InlineUntil,
+            _ => Kind::PointerUntil,
         };
         Entry { key: key.bytes(), seqno: self.seqno(), kind, payload }
     }

@@ -5,7 +5,9 @@
 //! searches and the filter find them. At the end it must all add up to what the properties say. Damage in one place
 //! does not keep the rest from being checked, but for what only the damaged place could tell.
 
-use bifold_contract::{Corruption, Entry, Error, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value};
+use bifold_contract::{
+    Corruption, Entry, Error, Expiring, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value,
+};
 use bifold_format::{
     block::{BlockCursor, check_restarts},
     filter::{self, Filter, key_hash},
@@ -39,6 +41,7 @@ struct Check {
 struct Sums {
     entries: u64,
     tombstones: u64,
+    expiring: Expiring,
     seqnos: Option<(SeqNo, SeqNo)>,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, SeqNo)>,
@@ -218,6 +221,7 @@ impl Sums {
         }
         self.entries += 1;
         self.tombstones += u64::from(entry.kind == Kind::Delete);
+        entry.expires_at().into_iter().for_each(|instant| self.expiring.add(instant));
         widen(&mut self.seqnos, entry.seqno);
         self.first_key.get_or_insert_with(|| entry.key.into());
         let (key, seqno) = self.last.get_or_insert_default();
@@ -243,6 +247,7 @@ impl Sums {
             unbounded: tombstones.iter().any(|t| t.end.is_none()),
             min_seqno: seqnos.unwrap_or_default().0,
             max_seqno: seqnos.unwrap_or_default().1,
+            expiring: self.expiring,
             ..like.clone()
         }
     }

@@ -4,7 +4,7 @@
 //! index grow in memory meanwhile; they and the rest follow at the end. Then the file is synced, alone or with others
 //! that one rewrite has written. Its name in the directory is made durable by whoever installs it.
 
-use bifold_contract::{Entry, Error, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta};
+use bifold_contract::{Entry, Error, Expiring, FileId, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta};
 use bifold_format::{
     block::{BlockBuilder, sealed::seal},
     compression::{Compression, Compressor},
@@ -77,6 +77,7 @@ pub struct TableWriter {
     last_seqno: SeqNo,
     entries: u64,
     deletes: u64,
+    expiring: Expiring,
     seqnos: Option<(SeqNo, SeqNo)>,
     block_bytes_max: usize,
 }
@@ -107,6 +108,7 @@ impl TableWriter {
             last_seqno: 0,
             entries: 0,
             deletes: 0,
+            expiring: Expiring::default(),
             seqnos: None,
             block_bytes_max: 0,
         })
@@ -136,19 +138,21 @@ impl TableWriter {
             self.block.begin(&self.out);
         }
         let block_bytes = self.block_bytes(entry.kind);
-        self.has_values |= entry.kind == Kind::Inline;
+        self.has_values |= entry.kind.plain() == Kind::Inline;
         self.block.add(entry, &mut self.out);
         self.first_key.get_or_insert_with(|| entry.key.into());
         self.last_seqno = entry.seqno;
         self.entries += 1;
         self.deletes += u64::from(entry.kind == Kind::Delete);
+        entry.expires_at().into_iter().for_each(|instant| self.expiring.add(instant));
         self.note_seqno(entry.seqno);
         if self.block.bytes(&self.out) >= block_bytes { self.finish_block() } else { Ok(()) }
     }
 
     /// At what size the present block ends if an entry of this kind is added.
     fn block_bytes(&self, kind: Kind) -> usize {
-        let of_addresses = !self.has_values && kind != Kind::Inline && self.options.compression == Compression::None;
+        let of_addresses =
+            !self.has_values && kind.plain() != Kind::Inline && self.options.compression == Compression::None;
         self.options.block_bytes.min(if of_addresses { ADDRESS_BLOCK_BYTES } else { usize::MAX })
     }
 
@@ -234,8 +238,10 @@ impl TableWriter {
         let properties = self.properties(meta.clone());
         let properties_bytes = self.section(true, |_, out| properties.encode(out));
         let file = self.id;
-        let footer =
-            Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, file, index_form };
+        let expires = meta.expiring.entries > 0;
+        let sections =
+            Footer { data_bytes, filter_bytes, tombstones_bytes, index_bytes, properties_bytes, ..Footer::default() };
+        let footer = Footer { file, index_form, expires, ..sections };
         self.out.extend_from_slice(&footer.encode());
         self.append()?;
         self.writer.start_writeback();
@@ -340,6 +346,7 @@ impl TableWriter {
             unbounded: self.tombstones.iter().any(|t| t.end.is_none()),
             min_seqno,
             max_seqno,
+            expiring: self.expiring,
         }
     }
 

@@ -24,7 +24,7 @@ fn delete(key: &str, seqno: SeqNo) -> OwnedEntry {
 
 fn visible(sources: Vec<VecCursor>, tombstones: &[RangeTombstone], snapshot: SeqNo, bounds: Bounds) -> Visible {
     let make = Box::new(move || merge_of(sources.clone()));
-    Visible::new(make, RangeTombstones::new(tombstones), snapshot, bounds.0, bounds.1)
+    Visible::new(make, RangeTombstones::new(tombstones), (snapshot, 0), bounds.0, bounds.1)
 }
 
 /// Takes all entries, each from the end that `from_back` gives (repeatedly), and returns them in key order.

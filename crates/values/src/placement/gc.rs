@@ -83,6 +83,12 @@ pub trait IndexView {
     /// Those of a read.
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>>;
 
+    /// Whether entries may vanish from the index that nobody has overwritten, because they expire. A
+    /// placement that knows by itself what is current must then ask for each value that it copies.
+    fn may_lose_entries(&self) -> bool {
+        false
+    }
+
     /// The newest version of `key` above the last run of the index that may have it. It is for versions that are known
     /// to be in the index: if nothing is above, it is the newest, and the last run need not be asked. Counted, too.
     ///
@@ -146,7 +152,8 @@ pub trait GcContext: IndexView {
 
 /// Commits, while all others wait.
 pub trait Commits {
-    /// Commits these moves without comparing them with the index. Returns a sequence number that they, and everything
+    /// Commits these moves. They are compared with the index only if [`IndexView::may_lose_entries`]: those whose old
+    /// address is not the newest are then left out. Returns a sequence number that they, and everything
     /// committed before, are below or at.
     ///
     /// # Errors

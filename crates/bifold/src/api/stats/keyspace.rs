@@ -17,6 +17,8 @@ pub struct KeyspaceStats {
     pub compaction: &'static str,
     /// Entries in tables and memtables, including older versions and tombstones.
     pub entries_estimate: u64,
+    /// Entries in tables that expire, those that have expired included.
+    pub expiring_entries: u64,
     /// Bytes in memtables.
     pub memtable_bytes: u64,
     /// Memtables waiting to be written.
@@ -99,6 +101,7 @@ impl KeyspaceStats {
             name: tree.name.clone(),
             placement: tree.placement().profile().name,
             compaction: tree.view().settings.policy.name(),
+            expiring_entries: view.version.tables().map(|table| table.meta().expiring.entries).sum(),
             entries_estimate: in_memtables + levels.iter().map(|l| l.entries).sum::<u64>(),
             memtable_bytes: view.layers().map(|l| l.memtable.bytes() as u64).sum(),
             sealed_memtables: view.sealed.len() as u64,

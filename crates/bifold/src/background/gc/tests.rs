@@ -107,7 +107,7 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
         });
         engine.gc.reclaims.reclaim_values(tree).unwrap();
         for n in 0..KEYS {
-            let found = engine.reader.get(tree, &n.to_be_bytes(), Some(snapshot.seqno)).unwrap();
+            let found = engine.reader.get(tree, &n.to_be_bytes(), Some(snapshot.sight())).unwrap();
             assert_eq!(found.as_deref(), Some(&value(n)[..]), "{placement:?}: key {n} in the snapshot");
             assert_eq!(engine.reader.get(tree, &n.to_be_bytes(), None).unwrap(), None, "{placement:?}: key {n}");
         }

@@ -123,6 +123,7 @@ fn touch(edit: &Edit, state: &ManifestState, touched: &mut Touched) {
         KeyspaceEdit::Created { id, .. }
         | KeyspaceEdit::Configured { id, .. }
         | KeyspaceEdit::Dropped { id }
+        | KeyspaceEdit::Expires { id }
         | KeyspaceEdit::Flushed { id, .. } => id,
     }));
     touched.extend(edit.levels.iter().map(|change| change.keyspace));

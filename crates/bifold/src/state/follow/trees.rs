@@ -91,6 +91,9 @@ impl Follower {
         let values = FoundFiles { context, listed: recorded, present: &[], before, own };
         let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
         tree.placement().finish_recovery(0, 0)?;
+        if keyspace.loses_entries {
+            tree.loses_entries();
+        }
         let mut layers = layers.into_iter();
         if let Some(active) = layers.next() {
             tree.take_layers(active, layers.collect());

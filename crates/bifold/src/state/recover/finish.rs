@@ -94,7 +94,8 @@ fn begin(
         dir.sync()?;
     }
     let floor = found.floor().unwrap_or_else(|| wal.floor_at(log));
-    let snapshot = state_of(trees, numbers.next(), state.last_seqno, floor);
+    let mut snapshot = state_of(trees, numbers.next(), state.last_seqno, floor);
+    snapshot.seen_time = state.seen_time;
     // Forgets only what no manifest names: while the new one has its temporary name.
     let is_unnamed = || dir.len(names::MANIFEST_TEMPORARY).is_ok_and(|len| len.is_some());
     let created = ManifestFile::create(dir, state.database_id, &snapshot);

@@ -213,7 +213,7 @@ impl<'a> Finder<'a> {
             log.durable_bytes = record.offset;
         }
         for operation in record.operations() {
-            if let Operation::Pointer { pointer, .. } = operation?
+            if let Some(pointer) = operation?.pointer()
                 && let Ok(pointer) = pointer::decode(pointer)
                 // A number far ahead was never handed out: the pointer leads nowhere.
                 && pointer.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
@@ -282,8 +282,10 @@ impl<'a> Finder<'a> {
         seqno: SeqNo,
         (reader, record): (&Reader, &LogRecord<'_>),
     ) -> Result<Option<Lead<'a>>> {
-        let Operation::Pointer { keyspace, pointer, .. } = *operation else { return Ok(None) };
-        let Some(&tree) = self.trees.get(&keyspace).filter(|tree| seqno > tree.flushed()) else { return Ok(None) };
+        let Some(pointer) = operation.pointer() else { return Ok(None) };
+        let Some(&tree) = self.trees.get(&operation.keyspace()).filter(|tree| seqno > tree.flushed()) else {
+            return Ok(None);
+        };
         let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset).of(reader.path()))?;
         Ok(Some(Lead { tree, seqno, pointer, located: tree.placement().locate(pointer)? }))
     }

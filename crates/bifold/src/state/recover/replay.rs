@@ -129,6 +129,13 @@ fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, l
     let (key, act, replayed) = match *operation {
         Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(WriteOp::Put { key, value })),
         Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), Replayed::Pointer { key }),
+        Operation::PutUntil { key, value, .. } if planted!("replay_forgets_expiry") => {
+            (key, Act::Put(value), Replayed::Whole(WriteOp::Put { key, value }))
+        }
+        Operation::PutUntil { key, instant, value, .. } => {
+            (key, Act::PutUntil(value, instant), Replayed::Whole(WriteOp::Put { key, value }))
+        }
+        Operation::PointerUntil { key, payload, .. } => (key, Act::PointerUntil(payload), Replayed::Pointer { key }),
         Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(WriteOp::Delete { key })),
         Operation::DeleteRange { start, end, .. } => {
             (start, Act::DeleteRange(end), Replayed::Whole(WriteOp::DeleteRange { start, end }))

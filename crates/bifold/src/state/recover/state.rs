@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
-    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit,
-    ValueFileMeta, edit::TableAdded, planted,
+    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Millis, Result, SeqNo,
+    ValueEdit, ValueFileMeta, edit::TableAdded, planted,
 };
 use bifold_format::{manifest, names};
 use bifold_index::table::{Table, TableContext};
@@ -31,6 +31,8 @@ pub(crate) struct ManifestState {
     pub database_id: u64,
     pub next_file: FileId,
     pub last_seqno: SeqNo,
+    /// The latest of the recorded times.
+    pub seen_time: Option<Millis>,
     pub log_floor: LogFloor,
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
     pub values: BTreeMap<FileId, ValueFileMeta>,
@@ -44,6 +46,7 @@ pub(crate) struct KeyspaceState {
     pub name: String,
     pub options: String,
     pub flushed: SeqNo,
+    pub loses_entries: bool,
     pub tables: BTreeMap<FileId, TableAdded>,
     pub boundaries: Vec<Box<[u8]>>,
 }
@@ -88,6 +91,7 @@ impl ManifestState {
     pub fn apply(&mut self, edit: Edit) -> std::result::Result<(), String> {
         self.next_file = self.next_file.max(edit.next_file.unwrap_or(0));
         self.last_seqno = self.last_seqno.max(edit.last_seqno.unwrap_or(0));
+        self.seen_time = self.seen_time.max(edit.seen_time);
         self.log_floor = edit.log_floor.unwrap_or(self.log_floor);
         for change in edit.keyspaces {
             match change {
@@ -104,6 +108,7 @@ impl ManifestState {
                     self.keyspaces.remove(&id);
                     self.values.retain(|_, file| file.keyspace != id);
                 }
+                KeyspaceEdit::Expires { id } => self.keyspace(id)?.loses_entries = true,
                 KeyspaceEdit::Flushed { id, seqno } => {
                     let keyspace = self.keyspace(id)?;
                     keyspace.flushed = keyspace.flushed.max(seqno);
@@ -213,7 +218,11 @@ impl ManifestState {
             let context = presets::value_home(dir, id, numbers, shared, access);
             let (recorded, present) = (recorded.remove(&id).unwrap_or_default(), owners.of(id));
             let values = FoundFiles { context, listed: &recorded, present: &present, before: None, own };
-            Ok(Arc::new(Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?))
+            let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
+            if keyspace.loses_entries {
+                tree.loses_entries();
+            }
+            Ok(Arc::new(tree))
         };
         self.keyspaces.iter().map(open).collect()
     }

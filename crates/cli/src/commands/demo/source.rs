@@ -89,7 +89,7 @@ impl Source {
             Self::Files(_, tree) => tree.files.iter().try_for_each(|file| each(file.key.clone(), tree::content(file)?)),
             Self::Entries(path, format, _) => {
                 let file = File::open(path).map_err(|e| Failure::file("open", path, &e))?;
-                lines::read(file, path, *format, |(key, value), _| each(key, value))
+                lines::read(file, path, *format, |entry, _| each(entry.key, entry.value))
             }
             Self::Lines(path, _) => each_line(path, each),
         }

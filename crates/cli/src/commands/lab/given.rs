@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use crate::{
     commands::import::{self, Checked},
     failure::{Failure, Result},
-    formats::{Format, tree},
+    formats::{Entry, Format, tree},
 };
 
 /// Reads all of an input into memory.
@@ -21,7 +21,7 @@ pub fn read(path: &Path, format: Format) -> Result<Given> {
                 given.push(&file.key, &tree::content(file)?);
             }
         }
-        Checked::Lines(lines) => lines.each(|(key, value), _| {
+        Checked::Lines(lines) => lines.each(|Entry { key, value, .. }, _| {
             given.push(&key, &value);
             Ok(())
         })?,

@@ -98,7 +98,7 @@ impl Data {
         let source = VecCursor::new(self.entries.clone());
         let make = Box::new(move || merge_of([source.clone()]));
         let tombstones = RangeTombstones::new(&self.tombstones);
-        let mut visible = Visible::new(make, tombstones, snapshot, Bound::Unbounded, Bound::Unbounded);
+        let mut visible = Visible::new(make, tombstones, (snapshot, 0), Bound::Unbounded, Bound::Unbounded);
         std::iter::from_fn(|| visible.next_front().unwrap()).map(|item| (item.key, item.seqno)).collect()
     }
 }
@@ -113,6 +113,7 @@ fn plan<'a>(snapshots: &'a [SeqNo], bottom: &'a IsBottom<'a>) -> RewritePlan<'a>
     RewritePlan {
         keys: (None, None),
         snapshots,
+        times: Times::default(),
         bottom,
         table_bytes: u64::MAX,
         reach_bytes: u64::MAX,

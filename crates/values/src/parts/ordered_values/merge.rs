@@ -307,7 +307,8 @@ impl Rewriter for Merge {
                 // Readers of the value get the error.
                 Err(_) => Ok(Kept::Unchanged),
             },
-            Kind::Inline | Kind::Delete => Ok(Kept::Unchanged),
+            // Nobody passes an entry with its instant.
+            Kind::Inline | Kind::Delete | Kind::InlineUntil | Kind::PointerUntil => Ok(Kept::Unchanged),
         }
     }
 

@@ -4,6 +4,9 @@
 //! garbage is counted when flush or compaction drops an entry for it: the newest of its key in the stream, since
 //! older ones were counted when that was written. A key that was put again since counts twice until the next GC of
 //! the group, which errs on the side of collecting.
+//!
+//! The same holds for an entry that has expired. GC of its group asks the index
+//! (`IndexView::may_lose_entries`).
 
 use std::sync::{Arc, Mutex};
 
@@ -24,12 +27,14 @@ pub(super) struct Discards {
     dropped: Vec<Dropped>,
 }
 
-/// A record that a range delete covers.
+/// A record whose entry was dropped.
 struct Dropped {
     key: Box<[u8]>,
     seqno: SeqNo,
     file: FileId,
     bytes: u64,
+    /// Nothing shadowed it.
+    has_vanished: bool,
 }
 
 impl Discards {
@@ -49,9 +54,9 @@ impl Discards {
 
     fn report(&mut self) {
         let state = &mut *self.state.hold();
-        for Dropped { key, seqno, file, bytes } in self.dropped.drain(..) {
+        for Dropped { key, seqno, file, bytes, has_vanished } in self.dropped.drain(..) {
             // A forgotten range delete covers nothing in any group any more.
-            if state.ranges.known().covers(&key, seqno) {
+            if has_vanished || state.ranges.known().covers(&key, seqno) {
                 state.groups.at_mut(key_hash(&key)).lose(file, bytes);
             }
         }
@@ -64,13 +69,14 @@ impl Rewriter for Discards {
         Ok(Kept::Unchanged)
     }
 
-    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
+    fn discard(&mut self, entry: &Entry<'_>, newer: SeqNo) -> Result<()> {
+        let has_vanished = newer == entry.seqno;
         if self.note_key(entry)
             && entry.kind == Kind::Pointer
             && let Ok(at) = pointer::decode(entry.payload)
         {
             let (key, bytes) = (entry.key.into(), at.len.into());
-            self.dropped.push(Dropped { key, seqno: entry.seqno, file: at.file, bytes });
+            self.dropped.push(Dropped { key, seqno: entry.seqno, file: at.file, bytes, has_vanished });
             if self.dropped.len() >= TOLD_AT_ONCE {
                 self.report();
             }

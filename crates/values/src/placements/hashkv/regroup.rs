@@ -46,7 +46,7 @@ pub(super) fn regroup(
     gc: &dyn GcContext,
 ) -> Result<GcOutcome> {
     let mut run = Regroup { files, state, options, ranges_upto: 0, taken: Vec::new(), families: VecDeque::new() };
-    run.copy(units)?;
+    run.copy(units, gc)?;
     let mut freed = 0;
     while let Some(mut family) = run.families.pop_front() {
         while !family.is_moved {
@@ -160,7 +160,7 @@ struct CopiedValue {
 
 impl Regroup<'_> {
     /// Copies the live values of these units.
-    fn copy(&mut self, units: Vec<FamilyUnit>) -> Result<()> {
+    fn copy(&mut self, units: Vec<FamilyUnit>, gc: &dyn GcContext) -> Result<()> {
         let mut fresh = self.begin_files(&units)?;
         let mut copying = {
             let HashKvState { groups, ranges, cold_log, left_out, .. } = &mut *self.state.hold();
@@ -175,8 +175,13 @@ impl Regroup<'_> {
                 ranges: Arc::clone(ranges.known()),
                 log_files,
                 log,
+                index: gc.may_lose_entries().then_some(gc),
             }
         };
+        if copying.index.is_some() {
+            // The last commit that appended to the old files must be in the index before that is asked.
+            let _none_moves = gc.relocate(&[], &mut |_| {})?;
+        }
         // New files of groups that have split meanwhile.
         self.files.mark_drained(fresh.into_values().map(|file| file.id), 0);
         for family in &mut self.families {
@@ -303,9 +308,20 @@ struct CopyContext<'a> {
     /// The files of the cold log, and its end.
     log_files: BTreeSet<FileId>,
     log: End,
+    /// Asked what is current, if entries may vanish from it.
+    index: Option<&'a dyn GcContext>,
 }
 
 impl CopyContext<'_> {
+    /// Where the index has the value of the newest record of a key, which is at `from`; `None` if it has it no more. A
+    /// file that an earlier run has drained may still be there after a crash, with a second copy of the record: the
+    /// index may have either.
+    fn current(&self, key: &[u8], from: Pointer, sources: &[GcSource]) -> Result<Option<Pointer>> {
+        let Some(index) = self.index else { return Ok(Some(from)) };
+        let current = index.look_up(key)?;
+        Ok(current.filter(|at| sources.iter().any(|source| source.file.id == at.file)))
+    }
+
     /// Whether a record that is the newest of its key must stay. A tag of a deleted file says nothing: the value has
     /// moved and left another tag, or is dead. A note says that older values are dead. If the cold segment is not
     /// collected too, it may hold older values.
@@ -353,6 +369,11 @@ impl Family {
         if !copying.stays(record, newest.tag, self.unit) {
             return Ok(());
         }
+        let from = match record.kind {
+            ValueKind::Value => copying.current(record.key, from, &self.sources)?,
+            _ => Some(from),
+        };
+        let Some(from) = from else { return Ok(()) };
         let (hash, goes_to) = (self.keys.hash(key), newest.goes_to(copying.cold, record.kind));
         let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { return Ok(()) };
         let to = self.leaves[leaf].copy(copying, record, goes_to)?;

@@ -1,0 +1,165 @@
+//! Entries that expire: how users set, ask and change when. Page: `docs/expiry.md`.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bifold_contract::{Millis, Result, expiry::INSTANT_MAX};
+
+use crate::{
+    api::keyspace::Keyspace,
+    commit::op::{Act, Op},
+    state::time::Sight,
+};
+
+/// How long an entry still lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeToLive {
+    /// The key has no value, or it has expired.
+    NoKey,
+    /// It does not expire.
+    Forever,
+    /// It expires when this time has passed.
+    Left(Duration),
+}
+
+/// When something expires that lives for `ttl` from `now` on: a part of a millisecond counts as a whole one. `None`:
+/// never, if that is later than any instant that can be stored.
+pub(crate) fn instant_after(now: Millis, ttl: Duration) -> Option<Millis> {
+    let ttl = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    // No entry has instant 0, which is before all time.
+    now.checked_add(ttl).filter(|&instant| instant <= INSTANT_MAX).map(|instant| instant.max(1))
+}
+
+/// The instant of a moment, rounded up.
+pub(crate) fn instant_of(moment: SystemTime) -> Option<Millis> {
+    instant_after(0, moment.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// The moment of an instant.
+pub(crate) fn moment_of(instant: Millis) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(instant)
+}
+
+/// Sets a value that expires, or one that does not.
+pub(crate) fn put_until(value: &[u8], instant: Option<Millis>) -> Act<'_> {
+    instant.map_or(Act::Put(value), |instant| Act::PutUntil(value, instant))
+}
+
+impl Keyspace {
+    /// Sets `key` to `value` for `ttl` from now on. Then it is as if deleted: no read finds it, and compaction frees
+    /// its space. `ttl` counts in milliseconds, rounded up; one that is longer than some eight thousand years
+    /// ([`Duration::MAX`]) means that the entry does not expire, whatever [`KeyspaceOptions::ttl`] says.
+    ///
+    /// The first such put of a keyspace records in the manifest that entries expire. Older releases do not open the
+    /// database from then on.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-ttl-{}", std::process::id()));
+    /// # let db = bifold::Db::open(&dir)?;
+    /// use std::time::Duration;
+    /// let sessions = db.keyspace("sessions", bifold::KeyspaceOptions::default())?;
+    /// sessions.put_with_ttl("alice", "token", Duration::from_secs(3600))?;
+    /// assert!(matches!(sessions.ttl("alice")?, bifold::TimeToLive::Left(left) if left.as_secs() >= 3599));
+    ///
+    /// sessions.put_with_ttl("bob", "token", Duration::ZERO)?;
+    /// assert_eq!(sessions.get("bob")?, None);
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(dir).ok();
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    ///
+    /// [`KeyspaceOptions::ttl`]: crate::KeyspaceOptions::ttl
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; the value may have 6 bytes less.
+    pub fn put_with_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
+        self.write(key.as_ref(), put_until(value.as_ref(), self.instant_after(ttl)), self.durability())
+    }
+
+    /// Sets `key` to `value` until a moment of the system's clock: what [`Pair::expires_at`](crate::Pair::expires_at)
+    /// of another database says. `None`: for good, whatever the keyspace's `ttl` says.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_with_ttl`].
+    pub fn put_until(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_at: Option<SystemTime>,
+    ) -> Result<()> {
+        self.write(key.as_ref(), put_until(value.as_ref(), expires_at.and_then(instant_of)), self.durability())
+    }
+
+    /// How long `key` still lives. Reads no value.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`].
+    pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<TimeToLive> {
+        let engine = &self.handle().engine;
+        let (tree, now) = (self.tree(), engine.time.now());
+        let found = engine.reader.expires_at(tree, key.as_ref(), Sight::now(engine.reader.visible()))?;
+        Ok(match found {
+            None => TimeToLive::NoKey,
+            Some(None) => TimeToLive::Forever,
+            Some(Some(instant)) => TimeToLive::Left(Duration::from_millis(instant.saturating_sub(now))),
+        })
+    }
+
+    /// Lets the value that `key` has live for `ttl` from now on. Returns `false`, and changes nothing, if there is
+    /// none. It reads the value and writes it again, in one step to all others.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put_with_ttl`] and [`Keyspace::get`].
+    pub fn touch(&self, key: impl AsRef<[u8]>, ttl: Duration) -> Result<bool> {
+        self.rewrite_until(key.as_ref(), self.instant_after(ttl))
+    }
+
+    /// Lets the value that `key` has live for good: as [`Keyspace::touch`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::touch`].
+    pub fn persist(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        self.rewrite_until(key.as_ref(), None)
+    }
+
+    /// A put of the keyspace's default: one that expires if it has a `ttl`.
+    pub(crate) fn put_of<'v>(&self, value: &'v [u8]) -> Act<'v> {
+        let ttl = self.tree().view().settings.options.ttl;
+        ttl.map_or(Act::Put(value), |ttl| put_until(value, self.instant_after(ttl)))
+    }
+
+    /// When something expires that lives for `ttl` from now on.
+    pub(crate) fn instant_after(&self, ttl: Duration) -> Option<Millis> {
+        instant_after(self.handle().engine.time.now(), ttl)
+    }
+
+    fn rewrite_until(&self, key: &[u8], instant: Option<Millis>) -> Result<bool> {
+        let engine = &self.handle().engine;
+        loop {
+            let Some(value) = engine.reader.current(self.tree(), key)? else { return Ok(false) };
+            let op = Op { tree: self.tree(), key, act: put_until(&value, instant) };
+            op.check()?;
+            let mut is_same = || Ok(engine.reader.current(self.tree(), key)?.as_deref() == Some(&*value));
+            if engine.commit_if(&[op], engine.options.durability, &mut is_same)?.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instants_are_rounded_up_and_never_overflow() {
+        assert_eq!(instant_after(1000, Duration::from_micros(1)), Some(1001));
+        assert_eq!(instant_after(1000, Duration::from_millis(5)), Some(1005));
+        assert_eq!(instant_after(1000, Duration::ZERO), Some(1000));
+        assert_eq!(instant_after(0, Duration::ZERO), Some(1));
+        assert_eq!(instant_after(1000, Duration::MAX), None);
+        assert_eq!(instant_after(INSTANT_MAX, Duration::ZERO), Some(INSTANT_MAX));
+        assert_eq!(instant_after(INSTANT_MAX, Duration::from_nanos(1)), None);
+        assert_eq!(instant_of(moment_of(1_764_000_000_123)), Some(1_764_000_000_123));
+        assert_eq!(instant_of(UNIX_EPOCH - Duration::from_secs(1)), Some(1));
+    }
+}

@@ -1,0 +1,75 @@
+//! What an iterator yields.
+
+use std::{sync::Arc, time::SystemTime};
+
+use bifold_contract::{IoSource, Kind, Millis, Result, SeqNo, Value};
+use bifold_values::parts::value_files::Stretches;
+
+use super::scan::Pinned;
+use crate::api::expiry::moment_of;
+
+/// A key and its value, which is fetched on demand.
+#[derive(Debug)]
+pub struct Pair {
+    pub(super) key: Box<[u8]>,
+    pub(super) seqno: SeqNo,
+    pub(super) kind: Kind,
+    pub(super) payload: Value,
+    pub(super) expires_at: Option<Millis>,
+    pub(super) pinned: Arc<Pinned>,
+    pub(super) announced: Option<Arc<Stretches>>,
+}
+
+impl Pair {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// When it expires; `None` if it does not. It had not when the iterator began, or the snapshot that it reads.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<SystemTime> {
+        self.expires_at.map(moment_of)
+    }
+
+    pub(crate) fn instant(&self) -> Option<Millis> {
+        self.expires_at
+    }
+
+    /// The value. Cheap for an inline value; each call reads a separated value again.
+    ///
+    /// # Errors
+    /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
+    /// by the same call: the next call reads this one alone.
+    pub fn value(&self) -> Result<Value> {
+        match self.kind {
+            Kind::Pointer => {
+                self.pinned.note_value_asked();
+                if let Some(announced) = &self.announced
+                    && let Some(value) = self.pinned.look_at(announced, (&self.key, &self.payload), Value::copy_of)?
+                {
+                    return Ok(value);
+                }
+                let from = (&*self.pinned.tree, &self.pinned.values);
+                self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+            }
+            _ => Ok(self.payload.clone()),
+        }
+    }
+
+    /// The key alone.
+    #[must_use]
+    pub fn into_key(self) -> Box<[u8]> {
+        self.key
+    }
+
+    /// Key and value.
+    ///
+    /// # Errors
+    /// As [`Pair::value`].
+    pub fn into_parts(self) -> Result<(Box<[u8]>, Value)> {
+        let value = self.value()?;
+        Ok((self.key, value))
+    }
+}
