@@ -120,10 +120,10 @@ demo:
     cargo run --release -- demo
 
 # write the fixtures of a new format version, never over old ones: see fixtures/README.md
-fixtures version keyspaces="default hashkv wisckey":
+fixtures version keyspaces="default hashkv wisckey" format="tsv":
     test ! -e fixtures/{{version}}
     cargo test -p bifold --test all -- --ignored --nocapture write_the_missing_databases
     for keyspace in {{keyspaces}}; do \
-        cargo run -q -- export fixtures/{{version}}/database --keyspace $keyspace --format tsv \
-            > fixtures/{{version}}/$keyspace.tsv || exit 1; \
+        cargo run -q -- export fixtures/{{version}}/database --keyspace $keyspace --format {{format}} \
+            > fixtures/{{version}}/$keyspace.{{format}} || exit 1; \
     done

@@ -5,6 +5,7 @@
 //! version gets a new directory.
 
 mod diffkv;
+mod expiry;
 mod novkv;
 mod separated_values;
 mod streams;
@@ -43,7 +44,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 8] = [
+const FIXTURES: [Fixture; 9] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -108,6 +109,14 @@ const FIXTURES: [Fixture; 8] = [
         keyspaces: keyspaces_with_long_indexes,
         history: unikv::history,
     },
+    Fixture {
+        name: "v4",
+        versions: [4, 1, 1, 1],
+        fingerprint: 0x98a0_6c3d_c88a_6cec,
+        files_min: [(".tbl", 3), (".log", 1), (".val", 3)],
+        keyspaces: expiry::keyspaces,
+        history: expiry::history,
+    },
 ];
 
 impl Fixture {
@@ -143,6 +152,8 @@ struct Op {
 
 enum Act {
     Put(Vec<u8>, Vec<u8>),
+    /// For as long as any test runs, or until a moment that had passed when the fixture was written.
+    PutUntil(Vec<u8>, Vec<u8>, expiry::Until),
     Delete(Vec<u8>),
     /// From the first key to the second, exclusive; without a second key to the end.
     DeleteRange(Vec<u8>, Option<Vec<u8>>),
@@ -267,7 +278,8 @@ fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u
         for Op { keyspace, act } in ops {
             let map = maps.get_mut(keyspace).unwrap();
             match act {
-                Act::Put(key, value) => drop(map.insert(key, value)),
+                Act::Put(key, value) | Act::PutUntil(key, value, expiry::Until::Far) => drop(map.insert(key, value)),
+                Act::PutUntil(key, _, expiry::Until::Past) => drop(map.remove(&key)),
                 Act::Delete(key) => drop(map.remove(&key)),
                 Act::DeleteRange(start, end) => {
                     map.retain(|key, _| *key < start || end.as_ref().is_some_and(|end| key >= end));
@@ -356,6 +368,7 @@ fn tables_with_indexes_in_parts_and_with_whole_ones_are_committed() {
     };
     assert_eq!(versions("v1-unikv"), [1].into());
     assert!(versions("v2").contains(&2));
+    assert_eq!(versions("v4"), [1, 3, 4].into());
 }
 
 #[test]
@@ -461,6 +474,7 @@ fn commit(db: &Db, ops: &[Op]) {
         let keyspace = db.existing_keyspace(keyspace).unwrap().unwrap();
         match act {
             Act::Put(key, value) => batch.put(&keyspace, key, value),
+            Act::PutUntil(key, value, until) => batch.put_until(&keyspace, key, value, Some(until.moment())),
             Act::Delete(key) => batch.delete(&keyspace, key),
             Act::DeleteRange(start, Some(end)) => batch.delete_range::<&Vec<u8>>(&keyspace, start..end),
             Act::DeleteRange(start, None) => batch.delete_range::<&Vec<u8>>(&keyspace, start..),

@@ -18,10 +18,11 @@ fn databases_of_older_releases_are_sound_and_export_what_they_always_did() {
         let db = scratch.path("db");
         assert_eq!(bifold(&["verify", text(&db), "--json"]).json()[0]["ok"], true);
         let files = fs::read_dir(&fixture).unwrap().map(|entry| entry.unwrap().path());
-        for tsv in files.filter(|path| path.extension().is_some_and(|end| end == "tsv")) {
-            let keyspace = tsv.file_stem().unwrap().to_str().unwrap();
-            let golden = fs::read_to_string(&tsv).unwrap();
-            let exported = bifold(&["export", text(&db), "--keyspace", keyspace, "--format", "tsv"]).ok();
+        for export in files.filter(|path| path.is_file()) {
+            let (keyspace, format) = (export.file_stem().unwrap(), export.extension().unwrap());
+            let (keyspace, format) = (keyspace.to_str().unwrap(), format.to_str().unwrap());
+            let golden = fs::read_to_string(&export).unwrap();
+            let exported = bifold(&["export", text(&db), "--keyspace", keyspace, "--format", format]).ok();
             assert_eq!(exported, golden, "{}: {keyspace}", fixture.display());
             seen += exported.lines().count();
         }
