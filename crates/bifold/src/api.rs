@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod db;
 pub mod events;
 pub(crate) mod expiry;
+pub(crate) mod filter;
 pub(crate) mod follow;
 pub(crate) mod histogram;
 pub(crate) mod keyspace;

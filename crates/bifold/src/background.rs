@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(crate) mod bed;
 pub(crate) mod compact;
+pub(crate) mod filter;
 pub(crate) mod flush;
 pub(crate) mod gc;
 pub(crate) mod left_out;

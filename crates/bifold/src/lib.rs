@@ -82,6 +82,7 @@ pub use api::{
     db::{DEFAULT_KEYSPACE, Db},
     events,
     expiry::TimeToLive,
+    filter::{CompactionFilter, Fate, FilterEntry},
     follow::Refreshed,
     keyspace::{Keyspace, Swap},
     metrics,

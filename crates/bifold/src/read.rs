@@ -7,5 +7,6 @@ pub(crate) mod keys;
 pub(crate) mod pair;
 pub(crate) mod scan;
 mod seek;
+mod stored;
 mod visit;
 pub(crate) mod window;

@@ -121,6 +121,8 @@ const UNSEEN: Test = Test::Unit("bifold", "gc::tests::a_snapshot_reads");
 const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
+const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
+
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
@@ -261,6 +263,8 @@ pub const ALL: &[Planted] = &[
     bug("snapshots_read_with_now", EXPIRY),
     bug("time_goes_back", EXPIRY),
     bug("transaction_overlooks_expiry", EXPIRY),
+    bug("filter_overlooks_newer", FILTERS),
+    bug("filter_forgets_expiry", FILTERS),
 ];
 
 /// The result for one planted bug.

@@ -18,7 +18,7 @@ use serde::Serialize;
 use self::counters::{Counters, GET_HITS, GETS, SCANNED_ENTRIES, StallCause, USER_BYTES_READ};
 pub use self::{
     garbage::{GarbageStats, GcStats},
-    keyspace::{HashIndexStats, KeyspaceStats, LevelStats},
+    keyspace::{FilterStats, HashIndexStats, KeyspaceStats, LevelStats},
     order::{LevelOrderStats, OrderStats},
     space::SpaceStats,
 };

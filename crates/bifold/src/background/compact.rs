@@ -30,8 +30,9 @@ use bifold_values::placement::RewriteJob;
 use crate::background::telling::{Events, JobKind};
 use crate::{
     api::stats::counters::Counters,
-    background::split::split_large,
+    background::{filter, split::split_large},
     commit::{
+        moves::MoveCommits,
         pace::Pace,
         room::{Means, Room},
     },
@@ -75,6 +76,8 @@ pub(crate) struct Compactor {
     pub pace: Arc<Pace>,
     pub state: Arc<State>,
     pub events: Arc<Events>,
+    /// For what a compaction filter decides.
+    pub moves: Arc<MoveCommits>,
     /// A memtable is full with so many bytes.
     pub memtable_bytes: u64,
 }
@@ -198,7 +201,7 @@ impl Compactor {
                     self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },
-            view.values.rewriter(&rewrite)?,
+            filter::asking(tree, &self.moves, view.values.rewriter(&rewrite)?),
             &mut || self.numbers.take(),
             &self.dir,
         )?;

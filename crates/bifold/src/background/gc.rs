@@ -157,7 +157,7 @@ pub(crate) struct Gc {
     pub waits: Arc<Waits>,
     pub outcomes: Arc<Outcomes>,
     pub reader: Arc<Reader>,
-    pub moves: MoveCommits,
+    pub moves: Arc<MoveCommits>,
     pub reclaims: Arc<Reclaims>,
     pub flusher: Arc<Flusher>,
     pub rewrites: Arc<Rewrites>,

@@ -76,7 +76,9 @@ impl Rewrites {
             parts.all(|part| is_in_order(levels, &part))
         };
         // If any part is not in order, a snapshot may be the reason; then every part may have older versions.
-        let which = if is_in_order { RewriteScope::Due } else { RewriteScope::All };
+        // A filter is asked about all.
+        let is_done = is_in_order && !tree.filter.is_set();
+        let which = if is_done { RewriteScope::Due } else { RewriteScope::All };
         let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
         match rewritten.unreadable {
             Some(error) => Err(error),

@@ -7,8 +7,8 @@ use bifold_format::pointer;
 use bifold_values::placement::{Commits, Moved};
 
 use crate::{
-    api::options::Durability,
-    background::left_out::note_unreadable,
+    api::{expiry::put_until, options::Durability},
+    background::{filter::Decided, left_out::note_unreadable},
     commit::{
         op::{Act, Op},
         slow::Laps,
@@ -110,6 +110,44 @@ impl Commits for Held<'_> {
 }
 
 impl Held<'_> {
+    /// Commits what a compaction filter has decided about versions that are still the newest of their keys. Returns the
+    /// keys of the others.
+    pub fn commit_decided(&mut self, decided: &[Decided]) -> Result<Vec<Box<[u8]>>> {
+        let (tree, committer) = (self.tree, &*self.moves.committer);
+        let counts = &tree.filter.counts;
+        let (mut ops, mut outdated) = (Vec::with_capacity(decided.len()), Vec::new());
+        for Decided { key, seqno, value } in decided {
+            let stored = note_unreadable(tree, self.moves.reader.stored(tree, key))?;
+            let Some(stored) = stored.filter(|now| now.seqno == *seqno || planted!("filter_overlooks_newer")) else {
+                outdated.push(key.clone());
+                continue;
+            };
+            let act = match value {
+                None => Act::Delete,
+                Some(value) => put_until(value, stored.expires_at.filter(|_| !planted!("filter_forgets_expiry"))),
+            };
+            let op = Op { tree, key, act };
+            // What a user may not write, a filter may not.
+            match op.check() {
+                Ok(()) => ops.push(op),
+                Err(_) => drop(counts.failed.fetch_add(1, Relaxed)),
+            }
+        }
+        if ops.is_empty() {
+            return Ok(outdated);
+        }
+        let bytes = ops.iter().map(Op::memtable_bytes).sum();
+        let (clock, wal) = (&*committer.clock, &mut *self.wal);
+        committer.health.watch(committer.make_room(wal, &ops, bytes))?;
+        let mut laps = Laps::begin(clock, clock.now());
+        let written = committer.separate_log_and_apply(wal, &ops, Durability::Buffered, &mut laps);
+        committer.health.watch(written)?;
+        let deleted = ops.iter().filter(|op| matches!(op.act, Act::Delete)).count() as u64;
+        counts.deleted.fetch_add(deleted, Relaxed);
+        counts.replaced.fetch_add(ops.len() as u64 - deleted, Relaxed);
+        Ok(outdated)
+    }
+
     /// Commits the moves whose old address is still the newest of its key.
     pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
         let tree = self.tree;

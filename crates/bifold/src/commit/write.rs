@@ -152,7 +152,7 @@ impl Committer {
     }
 
     /// Writes the values to separate to their files, then does [`Committer::log_and_apply`].
-    fn separate_log_and_apply(
+    pub fn separate_log_and_apply(
         &self,
         wal: &mut Wal,
         ops: &[Op<'_>],

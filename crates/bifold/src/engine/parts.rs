@@ -236,7 +236,7 @@ impl Shared {
         }
     }
 
-    pub fn compactor(&self) -> Compactor {
+    pub fn compactor(&self, moves: &Arc<MoveCommits>) -> Compactor {
         Compactor {
             clock: Arc::clone(&self.env.clock),
             dir: self.dir.clone(),
@@ -248,6 +248,7 @@ impl Shared {
             pace: Arc::clone(&self.pace),
             state: Arc::clone(&self.state),
             events: Arc::clone(&self.events),
+            moves: Arc::clone(moves),
             memtable_bytes: self.plan.memtable,
         }
     }
@@ -314,7 +315,8 @@ impl Parts {
         let (reader, waits, syncs) = (Arc::new(of.reader()), Arc::new(of.waits()), Arc::new(of.syncs()));
         let committer = Arc::new(of.committer(&waits, &syncs));
         let outcomes = Arc::new(of.outcomes());
-        let (flusher, compactor) = (Arc::new(of.flusher(&waits, &syncs)), Arc::new(of.compactor()));
+        let moves = Arc::new(MoveCommits { reader: Arc::clone(&reader), committer: Arc::clone(&committer) });
+        let (flusher, compactor) = (Arc::new(of.flusher(&waits, &syncs)), Arc::new(of.compactor(&moves)));
         let rewrites = Arc::new(of.rewrites(&waits, &outcomes, (&flusher, &compactor)));
         let reclaims = Arc::new(of.reclaims(&syncs));
         let gc = Arc::new(Gc {
@@ -331,7 +333,7 @@ impl Parts {
             waits: Arc::clone(&waits),
             outcomes: Arc::clone(&outcomes),
             reader: Arc::clone(&reader),
-            moves: MoveCommits { reader: Arc::clone(&reader), committer: Arc::clone(&committer) },
+            moves,
             reclaims: Arc::clone(&reclaims),
             flusher: Arc::clone(&flusher),
             rewrites: Arc::clone(&rewrites),

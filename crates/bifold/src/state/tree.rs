@@ -36,7 +36,7 @@ use bifold_values::store::ValueStore;
 
 use crate::{
     api::options::KeyspaceOptions,
-    background::left_out::LeftOut,
+    background::{filter::TreeFilter, left_out::LeftOut},
     commit::overwrites::Overwrites,
     read::window::Habits,
     state::{
@@ -61,6 +61,8 @@ pub(crate) struct Tree {
     pub overwrites: Option<Overwrites>,
     /// What its compactions did.
     pub history: Mutex<CompactionHistory>,
+    /// Which entries its user lets stay.
+    pub filter: TreeFilter,
     /// What recent scans were like.
     pub scans: Habits,
     /// When to check its values for garbage.
@@ -274,6 +276,7 @@ impl Tree {
             scans_ask: AtomicBool::new(false),
             flushed: AtomicU64::new(flushed),
             dropped: AtomicBool::new(false),
+            filter: TreeFilter::default(),
             loses_entries: AtomicBool::new(false),
         })
     }

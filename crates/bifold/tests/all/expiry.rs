@@ -8,75 +8,13 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use bifold::{
-    Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive, Transaction,
-    options::{DiffKv, HashKv, Values},
+use bifold::{Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, PlacementKind, Snapshot, TimeToLive, Transaction};
+use bifold_io::memory::Fate;
+
+use crate::{
+    bed::{ALL, Bed, numbers},
+    support::entries,
 };
-use bifold_io::{
-    ManualClock,
-    memory::{Fate, MemoryFs},
-};
-
-use crate::support::{entries, tiny};
-
-const ALL: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
-/// A database in memory with a clock of its own.
-struct Bed {
-    fs: MemoryFs,
-    clock: ManualClock,
-    options: Options,
-    db: Option<Db>,
-}
-
-impl Bed {
-    fn new(placement: PlacementKind) -> Self {
-        let values = Values {
-            separate_from_bytes: 64,
-            file_bytes: 16 << 10,
-            hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
-            diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
-            ..Values::default()
-        };
-        let keyspace = KeyspaceOptions { values, ..tiny().keyspace.with_placement(placement) };
-        let options = Options { keyspace: KeyspaceOptions { table_bytes: 8 << 10, ..keyspace }, ..tiny() };
-        let mut bed = Self { fs: MemoryFs::new(), clock: ManualClock::default(), options, db: None };
-        bed.set_time(1_000_000);
-        bed.reopen();
-        bed
-    }
-
-    fn set_time(&self, seconds: u64) {
-        self.clock.set_unix(Duration::from_secs(seconds));
-    }
-
-    fn env(&self) -> Env {
-        Env { fs: Arc::new(self.fs.clone()), clock: Arc::new(self.clock.clone()), ..Env::system() }
-    }
-
-    fn reopen(&mut self) {
-        if let Some(db) = self.db.take() {
-            db.close().unwrap();
-        }
-        self.db = Some(Db::open_in(self.env(), "/db", self.options.clone()).unwrap());
-    }
-
-    fn db(&self) -> &Db {
-        self.db.as_ref().unwrap()
-    }
-
-    fn ks(&self) -> &Keyspace {
-        self.db().default_keyspace()
-    }
-}
 
 fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -132,17 +70,6 @@ fn check_reads(ks: &Keyspace, snapshot: &Snapshot, model: &Model, now: u64, what
     for pair in ks.iter().map(Result::unwrap) {
         let expires = model[std::str::from_utf8(pair.key()).unwrap()].1;
         assert_eq!(pair.expires_at(), expires.map(|at| UNIX_EPOCH + seconds(at)), "{what}");
-    }
-}
-
-/// A generator of numbers, the same each time.
-fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed | 1;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
     }
 }
 

@@ -4,10 +4,12 @@
 mod backups;
 mod basics;
 mod batches;
+mod bed;
 mod checkpoints;
 mod copies;
 mod events;
 mod expiry;
+mod filters;
 mod fixtures;
 mod flushes;
 mod followers;

@@ -1,5 +1,7 @@
 //! Statistics of one keyspace: its shape, level by level.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use serde::Serialize;
 
 use super::OrderStats;
@@ -39,8 +41,24 @@ pub struct KeyspaceStats {
     pub alpha: f64,
     /// How far the tree is from its target shape; from 1.0 on a compaction is due.
     pub debt: f64,
+    /// What its compaction filter did.
+    pub filter: FilterStats,
     /// How well values are sorted, for a placement in which compactions sort them (`diffkv`).
     pub values: Option<OrderStats>,
+}
+
+/// What a [compaction filter](crate::CompactionFilter) did since the database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct FilterStats {
+    /// Entries that it was asked about.
+    pub asked: u64,
+    /// Entries deleted for it.
+    pub deleted: u64,
+    /// Entries replaced for it.
+    pub replaced: u64,
+    /// Entries that stayed because it failed, or because their new values are too long.
+    pub failed: u64,
 }
 
 /// A hash index over level 0.
@@ -118,6 +136,12 @@ impl KeyspaceStats {
             moves: history.moves,
             alpha: history.alpha_sum / history.alpha_bytes.max(1) as f64,
             debt: shape.debt(),
+            filter: FilterStats {
+                asked: tree.filter.counts.asked.load(Relaxed),
+                deleted: tree.filter.counts.deleted.load(Relaxed),
+                replaced: tree.filter.counts.replaced.load(Relaxed),
+                failed: tree.filter.counts.failed.load(Relaxed),
+            },
             values: OrderStats::of(tree),
         }
     }

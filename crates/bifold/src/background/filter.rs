@@ -1,0 +1,205 @@
+//! Asks a compaction filter about what a merge writes, and commits what it decides.
+//!
+//! ```text
+//! merge ─▶ entry is kept ─▶ the newest of its key here, not a deletion? ─▶ filter ─┬─ keep
+//!                                                                                  └─ delete, replace ─▶ decided
+//! decided, 256 at a time ─▶ ┌ commit lock: still the newest of its key? ─┬─ written like a write of the user's ┐
+//!                           └                                            └─ asked again, about the newest     ┘
+//! ```
+//!
+//! The merge itself drops nothing: then a snapshot that was opened meanwhile would lose what it has seen, and each
+//! placement would have to learn of values that nobody has overwritten. A commit is what all of these know already.
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit};
+
+use crate::{
+    api::filter::{CompactionFilter, Fate, FilterEntry},
+    commit::moves::MoveCommits,
+    state::tree::Tree,
+    waiting::sync::LockExt,
+};
+
+/// So many decisions are committed under one hold of the commit lock.
+const DECIDED_MAX: usize = 256;
+
+/// Or those whose keys and values have so many bytes.
+const DECIDED_BYTES_MAX: usize = 1 << 20;
+
+/// So often a decision is made again because its version is out of date.
+const ROUNDS_MAX: usize = 4;
+
+/// The filter of a tree.
+#[derive(Debug, Default)]
+pub(crate) struct TreeFilter {
+    filter: Mutex<Option<CompactionFilter>>,
+    pub counts: FilterCounts,
+}
+
+/// What a filter did since the database was opened.
+#[derive(Debug, Default)]
+pub(crate) struct FilterCounts {
+    pub asked: AtomicU64,
+    pub deleted: AtomicU64,
+    pub replaced: AtomicU64,
+    pub failed: AtomicU64,
+}
+
+/// A decision that is not committed yet.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub key: Box<[u8]>,
+    /// The version that was decided about.
+    pub seqno: SeqNo,
+    /// Its new value, unless it is deleted.
+    pub value: Option<Vec<u8>>,
+}
+
+/// The answer of a filter.
+enum Decision {
+    Stays,
+    Made(Decided),
+    /// The version it was asked about is no longer the newest.
+    OutOfDate,
+}
+
+impl TreeFilter {
+    pub fn set(&self, filter: Option<CompactionFilter>) {
+        *self.filter.hold() = filter;
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.filter.hold().is_some()
+    }
+}
+
+/// A rewriter that asks the tree's filter, if it has one, about what it passes on to `rewriter`.
+pub(crate) fn asking(tree: &Arc<Tree>, moves: &Arc<MoveCommits>, rewriter: Box<dyn Rewriter>) -> Box<dyn Rewriter> {
+    let Some(filter) = tree.filter.filter.hold().clone() else { return rewriter };
+    let (tree, moves) = (Arc::clone(tree), Arc::clone(moves));
+    Box::new(Asking { filter, tree, moves, rewriter, key: None, decided: Vec::new(), bytes: 0 })
+}
+
+struct Asking {
+    filter: CompactionFilter,
+    tree: Arc<Tree>,
+    moves: Arc<MoveCommits>,
+    rewriter: Box<dyn Rewriter>,
+    /// Whose newest version was seen.
+    key: Option<Vec<u8>>,
+    decided: Vec<Decided>,
+    bytes: usize,
+}
+
+impl Asking {
+    /// Asks about an entry of the merge.
+    fn ask(&mut self, entry: &Entry<'_>) -> Result<()> {
+        let value = || match entry.kind {
+            Kind::Pointer => self.value(entry.key, entry.seqno),
+            _ => Ok(Value::copy_of(entry.payload)),
+        };
+        let decided = match self.decide((entry.key, entry.seqno), &value) {
+            Decision::Made(decided) => Some(decided),
+            Decision::Stays => None,
+            Decision::OutOfDate => self.ask_about_newest(entry.key)?,
+        };
+        self.bytes += decided.as_ref().map_or(0, |d| d.key.len() + d.value.as_ref().map_or(0, Vec::len));
+        self.decided.extend(decided);
+        let is_enough = self.decided.len() >= DECIDED_MAX || self.bytes >= DECIDED_BYTES_MAX;
+        if is_enough { self.commit() } else { Ok(()) }
+    }
+
+    /// Asks about the newest version of a key. GC gives a key a newer version when it moves the value.
+    fn ask_about_newest(&self, key: &[u8]) -> Result<Option<Decided>> {
+        for _ in 0..ROUNDS_MAX {
+            let Some(now) = self.moves.reader.stored(&self.tree, key)? else { return Ok(None) };
+            match self.decide((key, now.seqno), &|| self.value(key, now.seqno)) {
+                Decision::Made(decided) => return Ok(Some(decided)),
+                Decision::Stays => return Ok(None),
+                Decision::OutOfDate => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the filter decides about a version.
+    fn decide(&self, (key, seqno): (&[u8], SeqNo), value: &dyn Fn() -> Result<Value>) -> Decision {
+        let counts = &self.tree.filter.counts;
+        counts.asked.fetch_add(1, Relaxed);
+        let value = match catch_unwind(AssertUnwindSafe(|| self.filter.judge(&FilterEntry { key, value }))) {
+            Ok(Ok(Fate::Keep)) => return Decision::Stays,
+            Ok(Err(Error::Conflict { .. })) => return Decision::OutOfDate,
+            Ok(Ok(Fate::Delete)) => None,
+            Ok(Ok(Fate::Replace(value))) => Some(value),
+            // A value that cannot be read is reported by those who need it.
+            Ok(Err(_)) | Err(_) => {
+                counts.failed.fetch_add(1, Relaxed);
+                return Decision::Stays;
+            }
+        };
+        Decision::Made(Decided { key: key.into(), seqno, value })
+    }
+
+    /// The value of a version that is still the newest.
+    fn value(&self, key: &[u8], seqno: SeqNo) -> Result<Value> {
+        let found = self.moves.reader.value_if_newest(&self.tree, key, seqno)?;
+        found.ok_or_else(|| Error::Conflict { keyspace: self.tree.name.clone(), key: key.into() })
+    }
+
+    /// Commits what was decided. What is out of date by then is decided again.
+    fn commit(&mut self) -> Result<()> {
+        let mut decided = std::mem::take(&mut self.decided);
+        self.bytes = 0;
+        for _ in 0..ROUNDS_MAX {
+            if decided.is_empty() {
+                break;
+            }
+            let mut outdated = Vec::new();
+            // A keyspace that was dropped meanwhile needs none of it.
+            self.moves.hold_commits(&self.tree, &mut |held| {
+                outdated = held.commit_decided(&decided)?;
+                Ok(())
+            })?;
+            decided.clear();
+            for key in outdated {
+                decided.extend(self.ask_about_newest(&key)?);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Rewriter for Asking {
+    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
+        let is_first = self.key.as_deref() != Some(entry.key);
+        if is_first {
+            let key = self.key.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(entry.key);
+        }
+        if is_first && entry.kind != Kind::Delete {
+            self.ask(entry)?;
+        }
+        self.rewriter.keep(entry)
+    }
+
+    fn discard(&mut self, entry: &Entry<'_>, newer: SeqNo) -> Result<()> {
+        self.rewriter.discard(entry, newer)
+    }
+
+    fn end_table(&mut self) -> Result<()> {
+        self.rewriter.end_table()
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
+        self.commit()?;
+        self.rewriter.finish()
+    }
+}
