@@ -82,7 +82,7 @@ pub use api::{
     db::{DEFAULT_KEYSPACE, Db},
     events,
     expiry::TimeToLive,
-    filter::{CompactionFilter, Fate, FilterEntry},
+    filter::{CompactionFilter, FilterEntry, Verdict},
     follow::Refreshed,
     keyspace::{Keyspace, Swap},
     metrics,

@@ -209,11 +209,7 @@ impl<W: Watcher> Driver<W> {
             Write::DeleteRange(_, span) if is_nothing(&span.bounds()) => Durability::Memory,
             _ => self.set.database.durability,
         };
-        let done = match write {
-            Write::Put(_, key, value) => tree.put(key_bytes(*key), value.bytes()),
-            Write::Delete(_, key) => tree.delete(key_bytes(*key)),
-            Write::DeleteRange(_, span) => tree.delete_range(span.bounds()),
-        };
+        let done = write.apply(&tree);
         self.acknowledge(done, level)
     }
 
@@ -230,11 +226,7 @@ impl<W: Watcher> Driver<W> {
         for write in writes {
             let Some(tree) = &self.trees[write.name() as usize] else { continue };
             changes.push(write.change());
-            match write {
-                Write::Put(_, key, value) => batch.put(tree, key_bytes(*key), value.bytes())?,
-                Write::Delete(_, key) => batch.delete(tree, key_bytes(*key))?,
-                Write::DeleteRange(_, span) => batch.delete_range(tree, span.bounds())?,
-            };
+            write.add_to(&mut batch, tree)?;
         }
         if changes.is_empty() {
             return Ok(());

@@ -83,6 +83,9 @@ impl Looks {
     }
 }
 
+/// When a simulation begins: in 2020.
+const BEGIN: Duration = Duration::from_secs(1_577_836_800);
+
 /// A clock that moves a microsecond whenever it is read, and by the requested time when it is slept on.
 #[derive(Debug, Default)]
 pub struct StepClock {
@@ -106,6 +109,10 @@ impl Clock for StepClock {
     fn sleep(&self, time: Duration) {
         self.now_ns.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
+
+    fn unix_now(&self) -> Duration {
+        BEGIN + Duration::from_nanos(self.now_ns.load(Ordering::Relaxed))
+    }
 }
 
 /// The system's clock, read as often as a simulated one may be.
@@ -123,6 +130,10 @@ impl Clock for CountedClock {
 
     fn sleep(&self, time: Duration) {
         self.clock.sleep(time);
+    }
+
+    fn unix_now(&self) -> Duration {
+        self.clock.unix_now()
     }
 }
 

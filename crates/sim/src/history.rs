@@ -4,12 +4,16 @@
 //! position of its operation, which does not change when other operations are left out. So a history is identified by
 //! its seed and the positions kept.
 
+mod instants;
+mod write;
+
 use std::{fmt, ops::Bound};
 
 use bifold::Durability;
 
+pub use self::{instants::Until, write::Write};
 use crate::{
-    model::{Bounds, Change, NAMES, Name, Variant},
+    model::{Bounds, NAMES, Name, Variant},
     random::Random,
     value::Spec,
 };
@@ -74,17 +78,6 @@ impl Op {
         let is_point = matches!(self, Get(..) | MultiGet(..));
         is_point || matches!(self, Scan(..) | Prefix(..) | ReadSnapshot(..) | OpenIterator(..) | FinishIterator(..))
     }
-}
-
-/// One write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// A key gets a value.
-    Put(Name, KeyNo, Spec),
-    /// A key loses its value.
-    Delete(Name, KeyNo),
-    /// All keys of a range lose theirs.
-    DeleteRange(Name, Span),
 }
 
 /// What a compare-and-swap expects to find.
@@ -180,7 +173,7 @@ impl History {
             let op = maker.op();
             ops.push(op);
         }
-        Self { seed, durability, ops: ops.into_iter().enumerate().collect() }
+        Self { seed, durability, ops: ops.into_iter().enumerate().collect() }.perhaps_with_instants()
     }
 
     /// This history with changes of options in it. They come after one in twenty operations; positions of the others
@@ -380,26 +373,6 @@ impl Maker {
     }
 }
 
-impl Write {
-    /// The write as the model takes it.
-    #[must_use]
-    pub fn change(&self) -> Change {
-        match self {
-            Self::Put(name, key, value) => Change::Put(*name, key_bytes(*key), *value),
-            Self::Delete(name, key) => Change::Delete(*name, key_bytes(*key)),
-            Self::DeleteRange(name, span) => Change::DeleteRange(*name, span.bounds()),
-        }
-    }
-
-    /// The write's keyspace.
-    #[must_use]
-    pub fn name(&self) -> Name {
-        match self {
-            Self::Put(name, ..) | Self::Delete(name, _) | Self::DeleteRange(name, _) => *name,
-        }
-    }
-}
-
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -411,16 +384,6 @@ impl fmt::Display for Span {
             Bound::Included(key) => write!(f, "..{key}]"),
             Bound::Excluded(key) => write!(f, "..{key})"),
             Bound::Unbounded => write!(f, "..)"),
-        }
-    }
-}
-
-impl fmt::Display for Write {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Put(name, key, value) => write!(f, "put {}/{key} {value}", NAMES[*name as usize]),
-            Self::Delete(name, key) => write!(f, "delete {}/{key}", NAMES[*name as usize]),
-            Self::DeleteRange(name, span) => write!(f, "delete {}/{span}", NAMES[*name as usize]),
         }
     }
 }

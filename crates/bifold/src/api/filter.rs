@@ -7,7 +7,7 @@ use bifold_contract::{Result, Value};
 use crate::api::keyspace::Keyspace;
 
 /// Decides about an entry.
-type Judge = dyn Fn(&FilterEntry<'_>) -> Result<Fate> + Send + Sync;
+type Judge = dyn Fn(&FilterEntry<'_>) -> Result<Verdict> + Send + Sync;
 
 /// Decides which entries of a keyspace stay, whenever a compaction passes them.
 #[derive(Clone)]
@@ -17,7 +17,7 @@ pub struct CompactionFilter {
 
 /// What becomes of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum Verdict {
     /// It stays.
     Keep,
     /// It is deleted.
@@ -37,11 +37,11 @@ impl CompactionFilter {
     ///
     /// If `judge` returns an error, or panics, the entry stays, and
     /// [`FilterStats::failed`](crate::stats::FilterStats::failed) counts it.
-    pub fn new(judge: impl Fn(&FilterEntry<'_>) -> Result<Fate> + Send + Sync + 'static) -> Self {
+    pub fn new(judge: impl Fn(&FilterEntry<'_>) -> Result<Verdict> + Send + Sync + 'static) -> Self {
         Self { judge: Arc::new(judge) }
     }
 
-    pub(crate) fn judge(&self, entry: &FilterEntry<'_>) -> Result<Fate> {
+    pub(crate) fn judge(&self, entry: &FilterEntry<'_>) -> Result<Verdict> {
         (self.judge)(entry)
     }
 }
@@ -75,13 +75,13 @@ impl Keyspace {
     /// [`Keyspace::compact_range`] asks about all in its range.
     ///
     /// ```
-    /// use bifold::{CompactionFilter, Fate};
+    /// use bifold::{CompactionFilter, Verdict};
     ///
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-filter-{}", std::process::id()));
     /// # let db = bifold::Db::open(&dir)?;
     /// let users = db.default_keyspace();
     /// users.set_compaction_filter(Some(CompactionFilter::new(|entry| {
-    ///     Ok(if entry.key().starts_with(b"gone/") { Fate::Delete } else { Fate::Keep })
+    ///     Ok(if entry.key().starts_with(b"gone/") { Verdict::Delete } else { Verdict::Keep })
     /// })));
     /// users.put("gone/ann", "1")?;
     /// users.put("here/bob", "2")?;

@@ -21,7 +21,7 @@ use std::{
 use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit};
 
 use crate::{
-    api::filter::{CompactionFilter, Fate, FilterEntry},
+    api::filter::{CompactionFilter, FilterEntry, Verdict},
     commit::moves::MoveCommits,
     state::tree::Tree,
     waiting::sync::LockExt,
@@ -134,10 +134,10 @@ impl Asking {
         let counts = &self.tree.filter.counts;
         counts.asked.fetch_add(1, Relaxed);
         let value = match catch_unwind(AssertUnwindSafe(|| self.filter.judge(&FilterEntry { key, value }))) {
-            Ok(Ok(Fate::Keep)) => return Decision::Stays,
+            Ok(Ok(Verdict::Keep)) => return Decision::Stays,
             Ok(Err(Error::Conflict { .. })) => return Decision::OutOfDate,
-            Ok(Ok(Fate::Delete)) => None,
-            Ok(Ok(Fate::Replace(value))) => Some(value),
+            Ok(Ok(Verdict::Delete)) => None,
+            Ok(Ok(Verdict::Replace(value))) => Some(value),
             // A value that cannot be read is reported by those who need it.
             Ok(Err(_)) | Err(_) => {
                 counts.failed.fetch_add(1, Relaxed);

@@ -6,7 +6,9 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use bifold::{CompactionFilter, Db, Error, Fate, FilterEntry, Keyspace, PlacementKind, Snapshot, stats::FilterStats};
+use bifold::{
+    CompactionFilter, Db, Error, FilterEntry, Keyspace, PlacementKind, Snapshot, Verdict, stats::FilterStats,
+};
 
 use crate::{
     bed::{ALL, Bed, numbers},
@@ -22,15 +24,15 @@ fn value(n: u32, round: u32) -> Vec<u8> {
 }
 
 /// By its key: a fifth of all entries go, another fifth if their values say so; of another, values are replaced once.
-fn fate(key: &[u8], mut value: impl FnMut() -> Vec<u8>) -> Fate {
+fn fate(key: &[u8], mut value: impl FnMut() -> Vec<u8>) -> Verdict {
     match key.iter().map(|&byte| u32::from(byte)).sum::<u32>() % 5 {
-        0 => Fate::Delete,
-        1 if value().ends_with(b"3 ") => Fate::Delete,
+        0 => Verdict::Delete,
+        1 if value().ends_with(b"3 ") => Verdict::Delete,
         2 => match value() {
-            value if value.ends_with(b"!") => Fate::Keep,
-            value => Fate::Replace([&value[..], b"!"].concat()),
+            value if value.ends_with(b"!") => Verdict::Keep,
+            value => Verdict::Replace([&value[..], b"!"].concat()),
         },
-        _ => Fate::Keep,
+        _ => Verdict::Keep,
     }
 }
 
@@ -51,9 +53,9 @@ fn filter() -> CompactionFilter {
 /// What is left of an entry once the filter was asked about it.
 fn filtered(key: &[u8], value: &[u8]) -> Option<Vec<u8>> {
     match fate(key, || value.to_vec()) {
-        Fate::Keep => Some(value.to_vec()),
-        Fate::Delete => None,
-        Fate::Replace(value) => Some(value),
+        Verdict::Keep => Some(value.to_vec()),
+        Verdict::Delete => None,
+        Verdict::Replace(value) => Some(value),
     }
 }
 
@@ -179,11 +181,11 @@ fn random_histories_have_what_the_filter_leaves() {
 
 #[test]
 fn a_filter_that_fails_changes_nothing() {
-    type Broken = fn(&FilterEntry<'_>) -> bifold::Result<Fate>;
+    type Broken = fn(&FilterEntry<'_>) -> bifold::Result<Verdict>;
     let broken: [Broken; 3] = [
         |_| Err(Error::ReadOnly),
         |_| panic!("a panic of the filter's"),
-        |entry| if entry.key() == b"b" { Err(Error::ReadOnly) } else { Ok(Fate::Keep) },
+        |entry| if entry.key() == b"b" { Err(Error::ReadOnly) } else { Ok(Verdict::Keep) },
     ];
     for (broken, failed) in broken.into_iter().zip([2, 2, 1]) {
         let bed = Bed::new(PlacementKind::HashKv);
@@ -213,12 +215,12 @@ fn what_was_overwritten_meanwhile_stays() {
         bed.ks().set_compaction_filter(Some(CompactionFilter::new(move |entry| {
             // Only a few, so that this writes into the memtable and waits for nobody.
             if entry.value()?.len() < 200 {
-                return Ok(Fate::Keep);
+                return Ok(Verdict::Keep);
             }
             if entry.key()[0] < 5 {
                 other.put(entry.key(), "newer")?;
             }
-            Ok(Fate::Delete)
+            Ok(Verdict::Delete)
         })));
         bed.ks().compact_range::<&[u8]>(..).unwrap();
         let left: Vec<_> = (0..5u8).map(|n| (vec![n], b"newer".to_vec())).collect();
@@ -234,7 +236,7 @@ fn a_transaction_conflicts_with_what_a_filter_deletes() {
     assert!(tx.get(bed.ks(), "k").unwrap().is_some());
     tx.put(bed.ks(), "other", "w").unwrap();
     let snapshot = bed.db().snapshot();
-    bed.ks().set_compaction_filter(Some(CompactionFilter::new(|_| Ok(Fate::Delete))));
+    bed.ks().set_compaction_filter(Some(CompactionFilter::new(|_| Ok(Verdict::Delete))));
     bed.db().compact().unwrap();
     assert_eq!(bed.ks().get("k").unwrap(), None);
     assert_eq!(snapshot.get(bed.ks(), "k").unwrap().as_deref(), Some(&b"v"[..]));
