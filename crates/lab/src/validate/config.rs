@@ -128,6 +128,9 @@ impl Load {
     }
 }
 
+/// So much space that it never makes a merge due.
+const SPACE_UNBOUNDED: u32 = 1_000_000;
+
 impl Config {
     /// The number of flushes that make the last level as large as in the model.
     #[must_use]
@@ -166,7 +169,8 @@ impl Config {
             MergePolicy::Tiering => Compaction::Tiered(Tiered {
                 size_ratio: self.growth,
                 levels: level_count(self.levels),
-                ..Tiered::default()
+                // The model merges a level when it is full and at no other time.
+                space_percent: SPACE_UNBOUNDED,
             }),
         };
         let placement = match self.place {

@@ -114,7 +114,7 @@ pub fn run(config: &Config, load: &Load, base: &Options, path: &Path, flushed: &
     Ok(outcome)
 }
 
-fn fill(db: &Db, config: &Config, load: &Load, flushed: &dyn Fn()) -> Result<RunOutcome> {
+pub(super) fn fill(db: &Db, config: &Config, load: &Load, flushed: &dyn Fn()) -> Result<RunOutcome> {
     let values = Values::new(Sizes::Fixed(load.value_bytes), 0.0, load.seed)?;
     let keyspace = db.default_keyspace();
     // The mapping is one-to-one: no key comes twice, and the order is random.
