@@ -8,7 +8,9 @@ use std::{
     time::{Duration, UNIX_EPOCH},
 };
 
-use bifold::{Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, PlacementKind, Snapshot, TimeToLive, Transaction};
+use bifold::{
+    Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive, Transaction,
+};
 use bifold_io::memory::Fate;
 
 use crate::{
@@ -322,5 +324,43 @@ fn copies_keep_instants() {
         let db = Db::open_in(bed.env(), copy, bed.options.clone()).unwrap();
         assert_eq!(db.default_keyspace().ttl("k").unwrap(), TimeToLive::Left(seconds(10)), "{copy}");
         drop(db);
+    }
+}
+
+/// Row by row what RocksDB documents of `DBWithTTL`, and what is so here: the table in `docs/expiry.md`.
+#[test]
+fn what_rocksdb_documents_of_ttl() {
+    for placement in ALL {
+        let mut bed = Bed::new(placement);
+        bed.ks().put_with_ttl("k", [1; 300], Duration::from_millis(9_500)).unwrap();
+        bed.ks().put_with_ttl("long", [2; 300], seconds(20)).unwrap();
+        bed.db().flush().unwrap();
+        bed.set_time(1_000_009);
+        assert_eq!(bed.ks().ttl("k").unwrap(), TimeToLive::Left(Duration::from_millis(500)), "it lives that long");
+        assert_eq!(bed.ks().get("k").unwrap().unwrap(), [1; 300], "values have nothing added");
+        bed.set_time(1_000_010);
+        assert!(bed.ks().get("k").unwrap().is_none(), "no compaction is needed");
+        assert_eq!(bed.ks().iter().count(), 1, "nor by iterators");
+        // Opened again with another default: instants are those of the puts.
+        bed.options.keyspace.ttl = Some(seconds(1));
+        bed.reopen();
+        let other = KeyspaceOptions { ttl: Some(seconds(1)), ..bed.ks().options() };
+        bed.ks().set_options(other.clone()).unwrap();
+        bed.set_time(1_000_019);
+        assert!(bed.ks().get("long").unwrap().is_some(), "the next opening's time to live changes nothing");
+        bed.set_time(1_000_020);
+        // A reader that compacts nothing finds nothing expired either.
+        bed.db.take().unwrap().close().unwrap();
+        let options = Options { access: bifold::Access::ReadOnly, ..bed.options.clone() };
+        let reader = Db::open_in(bed.env(), "/db", options).unwrap();
+        assert_eq!(reader.iter().count(), 0);
+        drop(reader);
+        bed.reopen();
+        // No time to live: for good. None at all: at once, and not for good.
+        bed.ks().set_options(KeyspaceOptions { ttl: None, ..other }).unwrap();
+        bed.ks().put("for good", "v").unwrap();
+        bed.ks().put_with_ttl("at once", "v", Duration::ZERO).unwrap();
+        assert_eq!(bed.ks().ttl("for good").unwrap(), TimeToLive::Forever);
+        assert_eq!(bed.ks().ttl("at once").unwrap(), TimeToLive::NoKey);
     }
 }
