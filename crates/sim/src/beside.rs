@@ -40,16 +40,6 @@ const READERS: usize = 2;
 /// Opens beside one writer.
 const OPENS: u64 = 500;
 
-const PLACEMENTS: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
 fn options(seed: u64) -> Options {
     let values = Values { separate_from_bytes: 64, file_bytes: 64 << 10, ..Values::default() };
     let keyspace = KeyspaceOptions { table_bytes: 16 << 10, values, ..KeyspaceOptions::default() };
@@ -58,7 +48,7 @@ fn options(seed: u64) -> Options {
         memtable_bytes: 32 << 10,
         log_bytes: 128 << 10,
         workers: Workers::Threads(2),
-        keyspace: keyspace.with_placement(PLACEMENTS[(seed % 7) as usize]),
+        keyspace: keyspace.with_placement(PlacementKind::ALL[(seed % 7) as usize]),
         ..Options::default()
     }
 }

@@ -10,16 +10,6 @@ use bifold_io::{ManualClock, memory::MemoryFs};
 
 use crate::support::tiny;
 
-pub const ALL: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
 /// A database in memory with a clock of its own.
 pub struct Bed {
     pub fs: MemoryFs,

@@ -110,15 +110,7 @@ fn update(db: &Db, rounds: u32) {
 
 #[test]
 fn every_job_begins_and_ends_and_every_file_is_told() {
-    for placement in [
-        PlacementKind::Inline,
-        PlacementKind::WiscKey,
-        PlacementKind::HashKv,
-        PlacementKind::NovKv,
-        PlacementKind::DiffKv,
-        PlacementKind::UniKv,
-        PlacementKind::Streams,
-    ] {
+    for placement in PlacementKind::ALL {
         for workers in [Workers::Caller, Workers::Threads(2)] {
             let (dir, notebook) = (TempDir::new(), Arc::new(Notebook::default()));
             let db = Db::open_with(dir.join("db"), options(placement, workers, &notebook)).unwrap();

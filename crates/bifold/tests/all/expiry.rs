@@ -14,7 +14,7 @@ use bifold::{
 use bifold_io::memory::Fate;
 
 use crate::{
-    bed::{ALL, Bed, numbers},
+    bed::{Bed, numbers},
     support::entries,
 };
 
@@ -180,7 +180,7 @@ fn history(placement: PlacementKind, seed: u64) {
 
 #[test]
 fn random_histories_read_what_has_not_expired() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         (0..6).for_each(|seed| history(placement, seed));
     }
 }
@@ -188,7 +188,7 @@ fn random_histories_read_what_has_not_expired() {
 /// With `Sync` each acknowledged operation is there after a power loss, with its instant; nothing expired comes back.
 #[test]
 fn a_power_loss_keeps_instants() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let mut bed = Bed::new(placement);
         bed.options.durability = Durability::Sync;
         bed.reopen();
@@ -230,7 +230,7 @@ fn a_power_loss_keeps_instants() {
 
 #[test]
 fn an_expired_version_hides_older_ones_for_good() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let bed = Bed::new(placement);
         let (old, new) = ([b'o'; 300], [b'n'; 300]);
         bed.ks().put("k", old).unwrap();
@@ -330,7 +330,7 @@ fn copies_keep_instants() {
 /// Row by row what RocksDB documents of `DBWithTTL`, and what is so here: the table in `docs/expiry.md`.
 #[test]
 fn what_rocksdb_documents_of_ttl() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let mut bed = Bed::new(placement);
         bed.ks().put_with_ttl("k", [1; 300], Duration::from_millis(9_500)).unwrap();
         bed.ks().put_with_ttl("long", [2; 300], seconds(20)).unwrap();

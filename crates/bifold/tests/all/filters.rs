@@ -11,7 +11,7 @@ use bifold::{
 };
 
 use crate::{
-    bed::{ALL, Bed, numbers},
+    bed::{Bed, numbers},
     support::entries,
 };
 
@@ -174,7 +174,7 @@ fn filter_stats(db: &Db) -> FilterStats {
 
 #[test]
 fn random_histories_have_what_the_filter_leaves() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         (0..6).for_each(|seed| history(placement, seed));
     }
 }
@@ -206,7 +206,7 @@ fn a_filter_that_fails_changes_nothing() {
 /// What a filter decides about is out of date when it was overwritten meanwhile: here by the filter itself.
 #[test]
 fn what_was_overwritten_meanwhile_stays() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let bed = Bed::new(placement);
         for n in 0..40u8 {
             bed.ks().put([n], [n; 200]).unwrap();

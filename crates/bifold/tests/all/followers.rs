@@ -15,16 +15,6 @@ use bifold_io::{FileSystem, memory::MemoryFs};
 
 use crate::support::{TempDir, entries, tiny};
 
-const ALL: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(placement: PlacementKind) -> Options {
@@ -79,7 +69,7 @@ fn contents(db: &Db) -> Model {
 
 #[test]
 fn a_follower_of_every_placement_sees_the_newest_commit_and_keeps_each_state_that_it_has() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let dir = TempDir::new();
         let path = dir.join("db");
         let writer = Db::open_with(&path, options(placement)).unwrap();
@@ -251,7 +241,7 @@ fn commits_that_are_only_in_memory_are_seen_once_they_are_written() {
 
 #[test]
 fn checkpoints_and_backups_of_a_follower_are_whole() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let dir = TempDir::new();
         let path = dir.join("db");
         let writer = Db::open_with(&path, options(placement)).unwrap();

@@ -7,16 +7,6 @@ use bifold_io::random::Random;
 
 use crate::support::{TempDir, entries, tiny};
 
-const PLACEMENTS: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn options(placement: PlacementKind) -> Options {
@@ -98,7 +88,7 @@ fn walk(range: &mut Range, right: &Entries, random: &mut Random, what: &str) {
 
 #[test]
 fn each_end_yields_what_comes_after_the_key_it_was_sought_at() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let (_dir, db, all) = mixed(placement);
         let snapshot = db.snapshot();
         for seed in 0..12 {
@@ -115,7 +105,7 @@ fn each_end_yields_what_comes_after_the_key_it_was_sought_at() {
 
 #[test]
 fn a_seek_keeps_to_the_bounds_and_to_the_limit() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let (_dir, db, all) = mixed(placement);
         let mut range = db.range(key(100)..key(200)).limit(3);
         range.seek(key(0));
@@ -138,7 +128,7 @@ fn a_seek_keeps_to_the_bounds_and_to_the_limit() {
 /// What the back has read ahead and the front has taken when they met stays yielded.
 #[test]
 fn entries_that_one_end_has_taken_from_the_other_are_not_yielded_again() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let (_dir, db, all) = mixed(placement);
         for front in [100, 187, 190, 192, 194, 196, 200] {
             let mut range = db.iter();
@@ -156,7 +146,7 @@ fn entries_that_one_end_has_taken_from_the_other_are_not_yielded_again() {
 
 #[test]
 fn keys_are_those_of_the_entries_from_either_end() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let (_dir, db, all) = mixed(placement);
         let right: Vec<&[u8]> = all.iter().map(|(key, _)| &key[..]).collect();
         let found: Vec<Box<[u8]>> = db.iter().keys().map(Result::unwrap).collect();
@@ -177,7 +167,7 @@ fn keys_are_those_of_the_entries_from_either_end() {
 
 #[test]
 fn keys_alone_do_not_notice_damaged_values() {
-    for placement in PLACEMENTS.into_iter().filter(|&placement| placement != PlacementKind::Inline) {
+    for placement in PlacementKind::ALL.into_iter().filter(|&placement| placement != PlacementKind::Inline) {
         let (dir, db, all) = mixed(placement);
         db.compact().unwrap();
         let mut damaged = 0;
@@ -198,7 +188,7 @@ fn keys_alone_do_not_notice_damaged_values() {
 
 #[test]
 fn first_and_last_entries_are_those_of_an_iterator() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let (_dir, db, all) = mixed(placement);
         let snapshot = db.snapshot();
         db.put("a", "first").unwrap();
@@ -217,7 +207,7 @@ fn first_and_last_entries_are_those_of_an_iterator() {
 
 #[test]
 fn sizes_of_ranges_are_near_and_add_up() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), options(placement)).unwrap();
         let mut order: Vec<u64> = (0..4000).collect();
@@ -278,7 +268,7 @@ fn ranges_of_large_memtables_are_estimated() {
 
 #[test]
 fn single_calls_take_a_durability() {
-    for placement in PLACEMENTS {
+    for placement in PlacementKind::ALL {
         let (_dir, db, _) = mixed(placement);
         // Nothing is due that would sync.
         db.compact().unwrap();

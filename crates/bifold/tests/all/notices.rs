@@ -20,16 +20,6 @@ use bifold_io::{
 
 use crate::support::{TempDir, tiny};
 
-const PLACEMENTS: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
 const WORKERS: [Workers; 2] = [Workers::Caller, Workers::Threads(2)];
 
 /// Wakes a thread, and counts how often.
@@ -79,7 +69,7 @@ fn fail_syncs(faulty: &FaultyFs) {
 
 #[test]
 fn commits_are_visible_at_once_and_durable_when_their_notices_say_so() {
-    for (placement, workers) in PLACEMENTS.into_iter().flat_map(|p| WORKERS.map(|workers| (p, workers))) {
+    for (placement, workers) in PlacementKind::ALL.into_iter().flat_map(|p| WORKERS.map(|workers| (p, workers))) {
         let (db, _, memory) = in_memory(placement, workers);
         let notices: Vec<CommitNotice> = (0..100).map(|n| put(&db, n).unwrap()).collect();
         assert!((0..100u32).all(|n| db.get(n.to_be_bytes()).unwrap().is_some()), "{placement:?}");
