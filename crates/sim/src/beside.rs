@@ -58,11 +58,20 @@ fn following() -> Options {
     Options { access, if_missing: IfMissing::Fail, open_files_max: 8, memory_limit: 4 << 20, ..Options::default() }
 }
 
+/// Ends this process once the one that began it has ended, however that happened: then its standard input ends.
+fn end_with_parent() {
+    thread::spawn(|| {
+        let _end = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(0);
+    });
+}
+
 /// The process that writes, forever. It must find a count of at least `least`.
 ///
 /// # Errors
 /// The database's, and a count that is too small.
 pub fn write(dir: &Path, seed: u64, least: u64) -> Result<(), Trouble> {
+    end_with_parent();
     let db = open_to_write(dir, seed)?;
     let second = db.keyspace(SECOND, KeyspaceOptions::default())?;
     let begin = count_of(&db, &second)?;
@@ -102,6 +111,7 @@ fn open_to_write(dir: &Path, seed: u64) -> Result<Db, Trouble> {
 /// # Errors
 /// The database's, and a wrong state.
 pub fn read(dir: &Path, seed: u64, least: u64) -> Result<(), Trouble> {
+    end_with_parent();
     let (mut random, mut last) = (Random::new(seed ^ least, "beside"), least);
     let mut db = Db::open_with(dir, following())?;
     loop {
@@ -175,7 +185,7 @@ impl Running {
     fn begin(program: &Path, what: &str, dir: &Path, (seed, least): (u64, u64)) -> Result<Self, Trouble> {
         let words = [what.to_owned(), dir.display().to_string(), seed.to_string(), least.to_string()];
         let mut command = Command::new(program);
-        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| Trouble::wrong(format!("{}: {e}", program.display())))?;
         let told = Arc::new(AtomicU64::new(least));
         if let Some(out) = child.stdout.take() {
