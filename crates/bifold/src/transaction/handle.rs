@@ -25,7 +25,10 @@ use crate::{
         keyspace::{Keyspace, delete_bounds, interval_of, owned_bounds, prefix_bounds},
         options::Durability,
     },
-    commit::op::{Act, Op},
+    commit::{
+        notices::CommitNotice,
+        op::{Act, Op},
+    },
     read::scan::KeyBounds,
     state::snapshot::{Holder, SnapshotGuard},
     waiting::sync::LockExt,
@@ -286,6 +289,34 @@ impl Transaction {
     pub fn commit(self) -> Result<SeqNo> {
         let durability = self.options.durability.unwrap_or(self.handle.engine.options.durability);
         self.commit_with(durability)
+    }
+
+    /// [`Transaction::commit`] that does not wait for a sync: the notice it returns resolves when the commit is durable,
+    /// as that of [`Db::commit_async`](crate::Db::commit_async) does. Without writes it resolves when all that the
+    /// transaction could see is.
+    ///
+    /// # Errors
+    /// As [`Transaction::commit`]; [`Error::ReadOnly`]; the system's error if it cannot create a thread.
+    ///
+    /// ```
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-tx-notice-{}", std::process::id()));
+    /// # let db = bifold::Db::open(&dir)?;
+    /// let ks = db.default_keyspace();
+    /// let mut tx = db.transaction();
+    /// tx.put(ks, "a", "1")?;
+    /// let notice = tx.commit_async()?;                   // visible
+    /// notice.wait()?;                                    // durable
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(dir).ok();
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    pub fn commit_async(self) -> Result<CommitNotice> {
+        let handle = Arc::clone(&self.handle);
+        let engine = &handle.engine;
+        engine.health.takes_writes()?;
+        engine.notices.begin(&*engine.env.threads, &engine.work)?;
+        let seqno = self.commit_with(Durability::Buffered)?;
+        Ok(engine.notices.of(seqno))
     }
 
     /// [`Transaction::commit`] with this durability. Without writes nothing is synced, whatever it has read.

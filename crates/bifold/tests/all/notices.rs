@@ -89,6 +89,33 @@ fn commits_are_visible_at_once_and_durable_when_their_notices_say_so() {
 }
 
 #[test]
+fn a_transaction_is_visible_at_once_and_durable_when_its_notice_says_so() {
+    for workers in WORKERS {
+        let (db, _, memory) = in_memory(PlacementKind::HashKv, workers);
+        let ks = db.default_keyspace();
+        let mut tx = db.transaction();
+        tx.put(ks, "a", [1; 200]).unwrap();
+        let notice = tx.commit_async().unwrap();
+        assert!(db.get("a").unwrap().is_some());
+        // One that has only read waits for what it has read.
+        let reading = db.transaction();
+        assert!(reading.get(ks, "a").unwrap().is_some());
+        let read = reading.commit_async().unwrap();
+        block_on(read).unwrap();
+        assert!(notice.is_durable());
+        let env = Env { fs: Arc::new(memory.power_loss(Fate::DropUnsynced)), ..Env::system() };
+        let after = Db::open_in(env, Path::new("/db"), options(PlacementKind::HashKv, workers)).unwrap();
+        assert!(after.get("a").unwrap().is_some(), "{workers:?}");
+        // A conflict is one at once.
+        let mut tx = db.transaction();
+        assert!(tx.get(ks, "a").unwrap().is_some());
+        db.put("a", "other").unwrap();
+        tx.put(ks, "b", "1").unwrap();
+        assert!(tx.commit_async().is_err_and(|error| error.is_conflict()));
+    }
+}
+
+#[test]
 fn nobody_needs_to_wait_where_there_are_threads() {
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), options(PlacementKind::Inline, Workers::Threads(2))).unwrap();
