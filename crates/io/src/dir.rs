@@ -1,5 +1,6 @@
 //! A database directory: files by name, every byte counted by its [`IoSource`].
 
+mod counters;
 mod observer;
 mod reader;
 mod syncs;
@@ -18,6 +19,7 @@ use std::{
 use bifold_contract::{Error, IoSource, Result};
 
 pub use self::{
+    counters::{IoCounters, IoTotals},
     observer::FileObserver,
     reader::Reader,
     writer::{Together, Writer},
@@ -28,57 +30,7 @@ use crate::{
     open_files::{OpenFiles, OpenFilesTotals, Written},
     own::own,
     pins::Pins,
-    striped::Striped,
 };
-
-/// Bytes and calls per [`IoSource`] since the directory was opened. All counters are atomic and may have several
-/// writers.
-#[derive(Debug, Default)]
-pub struct IoCounters {
-    read_bytes: Striped<{ IoSource::COUNT }>,
-    written_bytes: [AtomicU64; IoSource::COUNT],
-    reads: Striped<{ IoSource::COUNT }>,
-    syncs: AtomicU64,
-    failed_removals: AtomicU64,
-}
-
-/// A copy of [`IoCounters`] at one moment, indexed by `IoSource as usize`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct IoTotals {
-    /// Bytes read.
-    pub read_bytes: [u64; IoSource::COUNT],
-    /// Bytes written.
-    pub written_bytes: [u64; IoSource::COUNT],
-    /// Read calls.
-    pub reads: [u64; IoSource::COUNT],
-    /// Sync calls on files.
-    pub syncs: u64,
-    /// Files that could not be removed. The next opening removes them.
-    pub failed_removals: u64,
-}
-
-impl IoCounters {
-    /// The current totals.
-    pub fn totals(&self) -> IoTotals {
-        IoTotals {
-            read_bytes: std::array::from_fn(|i| self.read_bytes.sum(i)),
-            written_bytes: std::array::from_fn(|i| self.written_bytes[i].load(Relaxed)),
-            reads: std::array::from_fn(|i| self.reads.sum(i)),
-            syncs: self.syncs.load(Relaxed),
-            failed_removals: self.failed_removals.load(Relaxed),
-        }
-    }
-
-    #[inline]
-    fn count_read(&self, source: IoSource, bytes: usize) {
-        self.read_bytes.add(source as usize, bytes as u64);
-        self.reads.add(source as usize, 1);
-    }
-
-    fn count_written(&self, source: IoSource, bytes: usize) {
-        self.written_bytes[source as usize].fetch_add(bytes as u64, Relaxed);
-    }
-}
 
 /// Open files without any other limit: what Linux allows a process at most by default.
 const OPEN_MAX: usize = 1 << 20;
@@ -94,6 +46,8 @@ pub struct Dir {
     observed: Arc<Observed>,
     /// Asked before a file is removed.
     pins: Option<Arc<Pins>>,
+    /// Reads by calls leave the system's cache as it was.
+    reads_directly: bool,
 }
 
 impl Dir {
@@ -110,6 +64,7 @@ impl Dir {
             syncs: Arc::default(),
             observed: Arc::default(),
             pins: None,
+            reads_directly: false,
         }
     }
 
@@ -117,6 +72,13 @@ impl Dir {
     #[must_use]
     pub fn with_pins(self, pins: Arc<Pins>) -> Self {
         Self { pins: Some(pins), ..self }
+    }
+
+    /// The same directory, whose files are read by calls that leave the system's cache as it was, where the system can
+    /// do that.
+    #[must_use]
+    pub fn reading_directly(self) -> Self {
+        Self { reads_directly: true, ..self }
     }
 
     /// The pins of readers, if they are asked before files are removed.
@@ -408,6 +370,7 @@ impl Dir {
             syncs: Arc::default(),
             observed: Arc::default(),
             pins: None,
+            reads_directly: self.reads_directly,
         }
     }
 

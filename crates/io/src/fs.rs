@@ -248,13 +248,21 @@ pub enum Reads {
     /// Mapped while nearly all that is read is in memory, called while it is not: a call reads a record on two pages
     /// at once, and nothing stays mapped that is read once.
     Auto,
+    /// By system calls that leave the system's cache as it was. Appends are mapped.
+    Direct,
 }
 
 impl Reads {
-    /// Whether files may be mapped.
+    /// Whether anything may be mapped: files, or appends alone.
     #[must_use]
     pub fn may_map(self) -> bool {
         self != Self::Called
+    }
+
+    /// Whether files may be mapped.
+    #[must_use]
+    pub fn maps_files(self) -> bool {
+        matches!(self, Self::Mapped | Self::Auto)
     }
 }
 

@@ -2,7 +2,7 @@
 //! all the time.
 
 use bifold::{
-    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, PlacementKind, Workers,
+    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, PlacementKind, Reads, Workers,
     options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
 };
 
@@ -52,6 +52,7 @@ impl OptionSet {
             workers: Workers::Caller,
             log_bytes: random.pick(&[8 << 10, 64 << 10, 1 << 20]),
             open_files_max: open_files_max(seed, index),
+            reads: Random::new(seed ^ index.rotate_left(40), "reads").pick(&[Reads::Auto, Reads::Direct]),
             keyspace: keyspaces[0].clone(),
             ..Options::default()
         };

@@ -88,6 +88,7 @@ impl MemoryPlan {
             Reads::Auto => fs::Reads::Auto,
             Reads::Mapped => fs::Reads::Mapped,
             Reads::Called => fs::Reads::Called,
+            Reads::Direct => fs::Reads::Direct,
         };
         let files_max = usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX);
         let mapped_bytes_max = options.mapped_bytes_max.unwrap_or_else(|| machine::memory_bytes() / 2);

@@ -45,7 +45,7 @@ pub(crate) use self::{
     state::{KeyspaceState, ManifestState, read_manifest, read_whole},
 };
 use crate::{
-    api::options::{Access, IfMissing, Options},
+    api::options::{Access, IfMissing, Options, Reads},
     background::telling::Events,
     commit::memory::MemoryPlan,
     engine::{Engine, Recovered},
@@ -144,6 +144,7 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
 /// The directory of a database, with the limit on open files that `options` ask for.
 pub(crate) fn dir_of(env: &Env, path: &Path, options: &Options) -> Dir {
     let dir = Dir::new(Arc::clone(&env.fs), path);
+    let dir = if options.reads == Reads::Direct { dir.reading_directly() } else { dir };
     match options.open_files_max {
         0 => dir,
         max => dir.with_open_files_max(max as usize),

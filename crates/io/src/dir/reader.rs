@@ -94,7 +94,12 @@ impl Reader {
     /// # Errors
     /// As [`Reader::read_at`].
     pub fn call_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
-        self.slot.with(|file| file.read_at(buffer, offset))?;
+        let directly = self.slot.dir.reads_directly;
+        let read = |file: &dyn ReadFile| match directly {
+            true => file.read_once(buffer, offset),
+            false => file.read_at(buffer, offset),
+        };
+        self.slot.with(read)?;
         self.slot.dir.counters.count_read(source, buffer.len());
         Ok(())
     }

@@ -87,7 +87,7 @@ impl Ground for Disk {
     }
 
     fn open_mapped(&self, path: &Path) -> Result<Option<File>> {
-        if !self.reads.may_map() {
+        if !self.reads.maps_files() {
             return Ok(None);
         }
         File::open(path).map(Some).map_err(|e| Error::io("open", path, e))

@@ -54,7 +54,7 @@ impl Pages {
     pub fn new(written: u64, reads: Reads, known: &Known, budget: &Arc<MappedBudget>) -> Arc<Self> {
         Arc::new_cyclic(|this| Self {
             written: AtomicU64::new(written),
-            mapped: reads.may_map().then(Mapped::default),
+            mapped: reads.maps_files().then(Mapped::default),
             residency: (reads == Reads::Auto).then(|| Arc::clone(&known.reads)),
             windows: Arc::clone(&known.windows),
             budget: Arc::clone(budget),

@@ -56,7 +56,7 @@ fn an_iterator_reads_no_value_that_is_not_asked_for() {
 
 #[test]
 fn values_read_by_calls_and_from_mapped_pages_are_the_same() {
-    for reads in [Reads::Called, Reads::Mapped, Reads::Auto] {
+    for reads in [Reads::Called, Reads::Mapped, Reads::Auto, Reads::Direct] {
         for placement in SEPARATED {
             let dir = TempDir::new();
             let options = Options { reads, ..separated(placement) };
@@ -117,6 +117,7 @@ fn blocks_that_are_mapped_are_not_cached_and_compressed_ones_are() {
     for (reads, compression) in [
         (Reads::Called, Compression::None),
         (Reads::Called, Compression::Lz4),
+        (Reads::Direct, Compression::None),
         (Reads::Mapped, Compression::Lz4),
         (Reads::Mapped, Compression::Zstd),
     ] {
