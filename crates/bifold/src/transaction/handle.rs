@@ -291,9 +291,9 @@ impl Transaction {
         self.commit_with(durability)
     }
 
-    /// [`Transaction::commit`] that does not wait for a sync: the notice it returns resolves when the commit is durable,
-    /// as that of [`Db::commit_async`](crate::Db::commit_async) does. Without writes it resolves when all that the
-    /// transaction could see is.
+    /// [`Transaction::commit`] that does not wait for a sync: the notice it returns resolves when the commit is
+    /// durable, as that of [`Db::commit_async`](crate::Db::commit_async) does. Without writes it resolves when all that
+    /// the transaction could see is.
     ///
     /// # Errors
     /// As [`Transaction::commit`]; [`Error::ReadOnly`]; the system's error if it cannot create a thread.

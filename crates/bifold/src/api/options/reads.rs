@@ -21,10 +21,10 @@ pub enum Reads {
     /// By a system call for each. Nothing is mapped, and no handler is installed; small appends cost a system call each
     /// then, too.
     Called,
-    /// By system calls, which leave the system's page cache as it was: what is read once pushes out nothing that others
-    /// use, and memory is what `memory_limit` says. Only the block cache holds what is read again, so this is for a
-    /// large one, with `values.cache = "gets"`, or for a machine that other programs share. Linux 6.14 and newer can do
-    /// this on most file systems (`RWF_DONTCACHE`); elsewhere it is as `called`. Small appends are mapped, and a handler
-    /// for `SIGBUS` is installed for these. What scans announce to the device ahead of time does stay in the page cache.
+    /// By system calls that leave the system's page cache as it was: what is read once pushes out nothing that others
+    /// use. Only the block cache holds what is read again, so give it more memory, and set `values.cache = "gets"`. It
+    /// is for machines whose page cache belongs to others: where it does not, gets are slower. Linux 6.14 and newer can
+    /// do this on most file systems (`RWF_DONTCACHE`); elsewhere it is as `called`. Small appends are mapped, and a
+    /// handler for `SIGBUS` is installed for these. What scans announce to the device stays in the page cache.
     Direct,
 }
