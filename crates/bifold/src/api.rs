@@ -8,6 +8,7 @@ pub mod events;
 pub(crate) mod expiry;
 pub(crate) mod follow;
 pub(crate) mod histogram;
+pub(crate) mod ingest;
 pub(crate) mod keyspace;
 pub mod metrics;
 pub mod options;

@@ -83,6 +83,7 @@ pub use api::{
     events,
     expiry::TimeToLive,
     follow::Refreshed,
+    ingest::{Ingest, IngestReport},
     keyspace::{Keyspace, Swap},
     metrics,
     options::{

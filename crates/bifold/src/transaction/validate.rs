@@ -15,8 +15,8 @@
 //!
 //! **Step 2** holds the commit lock and asks only memtables: has one anything above `upto` over what was read? Then the
 //! lock is let go and step 1 begins again, because comparing values may read files. The same happens if a memtable
-//! of the view was flushed meanwhile: what came after `upto` might be in a table. After a few rounds all is done under
-//! the lock.
+//! of the view was flushed meanwhile, or an ingest has arrived: what came after `upto` might be in a table. After a few
+//! rounds all is done under the lock.
 //!
 //! **What expires** is changed by nobody: it is enough to know which of all the values that were read expires first. If
 //! that has happened when the lock is held, the commit is refused.
@@ -120,7 +120,11 @@ impl<'a> ReadCheck<'a> {
         loop {
             self.relied.iter_mut().for_each(|relied| relied.view = relied.tree.view_to_hold());
             self.upto = self.reader.visible();
-            if self.relied.iter().all(|relied| Arc::ptr_eq(&relied.view.active, &relied.tree.view().active)) {
+            let is_current = |relied: &Relied<'_>| {
+                let now = relied.tree.view();
+                Arc::ptr_eq(&relied.view.active, &now.active) && relied.view.ingested == now.ingested
+            };
+            if self.relied.iter().all(is_current) {
                 return;
             }
         }
@@ -189,6 +193,10 @@ impl<'a> ReadCheck<'a> {
         }
         for relied in &self.relied {
             let now = relied.tree.view_to_hold();
+            // Its versions are in tables alone.
+            if now.ingested > self.upto && !planted!("transaction_overlooks_ingest") {
+                return Ok(true);
+            }
             let has_flushed = !now.layers().any(|layer| Arc::ptr_eq(layer, &relied.view.active));
             if has_flushed && !planted!("transaction_overlooks_flush") {
                 return Ok(true);
@@ -273,10 +281,12 @@ fn newer_memtables(view: &View, after: SeqNo) -> impl Iterator<Item = &Arc<Memta
     memtables.filter(move |memtable| memtable.max_seqno().is_some_and(|max| max > after))
 }
 
-/// Whether no table has a number above `after`, by what memtables know: they are newer than all tables.
+/// Whether no table has a number above `after`, by what memtables know: they are newer than all tables but those of
+/// ingests.
 fn are_tables_older(view: &View, after: SeqNo) -> bool {
     planted!("transaction_overlooks_tables")
-        || view.layers().any(|layer| layer.memtable.min_seqno().is_some_and(|min| min <= after))
+        || view.ingested <= after
+            && view.layers().any(|layer| layer.memtable.min_seqno().is_some_and(|min| min <= after))
 }
 
 fn newer_sources(view: &View, (start, end): KeyRange<'_>, after: SeqNo) -> Vec<Source> {

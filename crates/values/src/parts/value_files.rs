@@ -122,6 +122,8 @@ pub struct ValueFiles {
     syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
     unrecorded: Mutex<Vec<Arc<ValueFile>>>,
+    /// Files of ingests that no edit has named yet.
+    hidden: Mutex<BTreeMap<FileId, Arc<ValueFile>>>,
     /// Drained files.
     drained: Mutex<BTreeMap<FileId, Drained>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
@@ -178,6 +180,7 @@ impl ValueFiles {
             syncing: Mutex::default(),
             deleted: Mutex::default(),
             unrecorded: Mutex::default(),
+            hidden: Mutex::default(),
             drained: Mutex::default(),
             tails: Mutex::default(),
             unreadable: Mutex::default(),

@@ -65,6 +65,21 @@ impl Segment {
         self.open = share == 0;
     }
 
+    /// Adds a file that an ingest has written, which the segments of 2 to the power of `share` groups have in common.
+    /// Nothing is known of its keys, so it counts as a replacement of what is here, until the next GC.
+    pub(super) fn take_in(&mut self, file: &Arc<ValueFile>, share: u32) {
+        let bytes = (file.len() - file.start()) >> share;
+        let replaced = self.live.min(bytes);
+        self.live += bytes - replaced;
+        self.dead += replaced;
+        self.written += bytes;
+        (self.seen, self.lost) = (None, 0);
+        // Commits go on in the file that is open.
+        let at = self.files.len() - usize::from(self.head().is_some());
+        self.open &= at < self.files.len();
+        self.files.insert(at, Arc::clone(file));
+    }
+
     /// How much of each file is dead, in a group of so many bits.
     pub(super) fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
         let mut left = self.dead;
