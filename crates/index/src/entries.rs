@@ -141,7 +141,8 @@ mod tests {
         entries.push(b"b", Kind::Inline, &[b"va", b"lue"]);
         entries.push(b"d", Kind::Delete, &[]);
         let mut cursor = entries.cursor(7);
-        let shown = |cursor: &EntriesCursor<'_>| cursor.entry().map(|entry| (entry.key.to_vec(), entry.payload.to_vec()));
+        let shown =
+            |cursor: &EntriesCursor<'_>| cursor.entry().map(|entry| (entry.key.to_vec(), entry.payload.to_vec()));
         let (b, d) = (Some((b"b".to_vec(), b"value".to_vec())), Some((b"d".to_vec(), Vec::new())));
         assert_eq!(shown(&cursor), None);
         for (key, seqno, found) in

@@ -122,6 +122,7 @@ const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
+const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
@@ -261,6 +262,14 @@ pub const ALL: &[Planted] = &[
     bug("snapshots_read_with_now", EXPIRY),
     bug("time_goes_back", EXPIRY),
     bug("transaction_overlooks_expiry", EXPIRY),
+    bug("ingest_takes_any_order", INGEST),
+    bug("ingest_over_memtable", INGEST),
+    bug("ingest_at_the_bottom", INGEST),
+    bug("ingest_without_skip", INGEST),
+    bug("ingest_before_log", INGEST),
+    bug("ingest_shows_files_early", INGEST),
+    bug("ingest_forgets_notes", INGEST),
+    bug("transaction_overlooks_ingest", OVERLOOKS),
 ];
 
 /// The result for one planted bug.

@@ -10,8 +10,8 @@
 //! anybody's: they are taken far ahead of the commits. At the end the log skips over them, so that all earlier commits
 //! have smaller numbers, and all later ones larger ones. So nothing that reads files has to know of ingests.
 //!
-//! **Invariants.** Until its edit is durable nobody finds anything of an ingest, and what it has written is deleted when
-//! it is abandoned, or by the next opening. Only one ingest is open in a database: of two numbers ahead, the larger
+//! **Invariants.** Until its edit is durable nobody finds anything of an ingest. What it has written is deleted when it
+//! is abandoned, or by the next opening. Only one ingest is open in a database: of two numbers ahead, the larger
 //! might be reached first.
 
 mod finish;

@@ -145,8 +145,8 @@ pub(crate) struct View {
     pub version: Arc<Version>,
     /// Where separated values live.
     pub values: Arc<Values>,
-    /// The largest number of the ingests in `version` since the database was opened; 0 if there was none. Its tables are
-    /// newer than entries of `active` may be, which otherwise no table is.
+    /// The largest number of an ingest in `version` since the database was opened; 0 if there was none. Its tables are
+    /// newer than other keys of the memtables may be.
     pub ingested: SeqNo,
     /// The shape of the tables, with what the policy of `settings` says of it.
     shape: OnceLock<Arc<TreeShape>>,

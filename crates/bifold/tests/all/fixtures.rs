@@ -5,6 +5,7 @@
 //! version gets a new directory.
 
 mod diffkv;
+mod ingest;
 mod novkv;
 mod separated_values;
 mod streams;
@@ -43,7 +44,7 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 8] = [
+const FIXTURES: [Fixture; 9] = [
     Fixture {
         name: "v1",
         versions: [1, 1, 1, 0],
@@ -101,6 +102,14 @@ const FIXTURES: [Fixture; 8] = [
         history: streams::history,
     },
     Fixture {
+        name: "v1-ingest",
+        versions: [1, 1, 1, 1],
+        fingerprint: 0x83ca_439c_b186_0ef8,
+        files_min: [(".tbl", 6), (".log", 1), (".val", 20)],
+        keyspaces: separated_values::keyspaces,
+        history: ingest::history,
+    },
+    Fixture {
         name: "v2",
         versions: [2, 1, 1, 1],
         fingerprint: 0x729f_bf4d_e41f_5613,
@@ -120,6 +129,8 @@ impl Fixture {
 enum Step {
     /// One atomic commit.
     Commit(Vec<Op>),
+    /// One ingest of puts into one keyspace, in key order.
+    Ingest(Vec<Op>),
     /// Everything so far goes into tables.
     Flush,
     /// All tables are merged.
@@ -263,7 +274,7 @@ fn history() -> Vec<Step> {
 fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut maps: BTreeMap<_, BTreeMap<Vec<u8>, Vec<u8>>> = fixture.names().map(|name| (name, BTreeMap::new())).into();
     for step in (fixture.history)() {
-        let Step::Commit(ops) = step else { continue };
+        let (Step::Commit(ops) | Step::Ingest(ops)) = step else { continue };
         for Op { keyspace, act } in ops {
             let map = maps.get_mut(keyspace).unwrap();
             match act {
@@ -434,6 +445,7 @@ fn make(fixture: &Fixture, path: &Path) -> Db {
     for step in (fixture.history)() {
         match step {
             Step::Commit(ops) => commit(&db, &ops),
+            Step::Ingest(ops) => ingest(&db, &ops),
             Step::Flush => db.flush().unwrap(),
             Step::Compact => db.compact().unwrap(),
             Step::CompactOne(name) => {
@@ -453,6 +465,16 @@ fn read(db: &Db, numbers: Range<usize>) {
         let keyspace = db.existing_keyspace(&name).unwrap().unwrap();
         numbers.clone().for_each(|number| drop(keyspace.get(key(number)).unwrap()));
     }
+}
+
+fn ingest(db: &Db, ops: &[Op]) {
+    let keyspace = db.existing_keyspace(ops[0].keyspace).unwrap().unwrap();
+    let mut ingest = keyspace.ingest().unwrap();
+    for Op { act, .. } in ops {
+        let Act::Put(key, value) = act else { panic!("an ingest has puts only") };
+        ingest.put(key, value).unwrap();
+    }
+    ingest.finish().unwrap();
 }
 
 fn commit(db: &Db, ops: &[Op]) {

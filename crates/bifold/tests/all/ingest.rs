@@ -1,22 +1,16 @@
 //! Ingests: sorted entries that become visible together, beside everything else that a database does.
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+mod behaviours;
+mod crashes;
+mod meanwhile;
+
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use bifold::{
-    Compaction, Db, Durability, Env, Ingest, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive,
-    Workers,
+    Compaction, Db, Env, Ingest, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot,
     options::{DiffKv, HashKv, Tiered, TwoLayer, Values},
 };
-use bifold_io::{
-    ManualClock,
-    faulty::{FaultKind, FaultyFs},
-    memory::{Fate, MemoryFs},
-};
+use bifold_io::{ManualClock, memory::MemoryFs};
 
 use crate::support::{entries, tiny};
 
@@ -82,11 +76,10 @@ impl Bed {
     }
 
     /// Tables and value files in the directory.
-    fn data_files(&self) -> usize {
-        let is_data = |path: &&std::path::PathBuf| {
-            path.extension().is_some_and(|extension| extension == "table" || extension == "values")
-        };
-        self.fs.files().iter().filter(is_data).count()
+    fn data_files(&self) -> Vec<String> {
+        let name = |path: &std::path::PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+        let names = self.fs.files();
+        names.iter().map(name).filter(|name| name.ends_with(".tbl") || name.ends_with(".val")).collect()
     }
 }
 
@@ -95,7 +88,8 @@ fn key(n: u32) -> String {
 }
 
 fn value(n: u32, round: u32) -> Vec<u8> {
-    format!("{n}.{round} ").into_bytes().repeat(1 + (n % 60) as usize)
+    // Of each key some are separated, and some are not.
+    format!("{n}.{round} ").into_bytes().repeat(1 + ((n + 17 * round) % 60) as usize)
 }
 
 type Model = BTreeMap<String, Vec<u8>>;

@@ -103,10 +103,7 @@ impl IngestedFiles {
 }
 
 /// The open file of a group, which is begun if there is none.
-fn open_file<'a>(
-    (files, open): (&ValueFiles, &'a mut BTreeMap<u64, Copy>),
-    group: u64,
-) -> Result<&'a mut Copy> {
+fn open_file<'a>((files, open): (&ValueFiles, &'a mut BTreeMap<u64, Copy>), group: u64) -> Result<&'a mut Copy> {
     Ok(match open.entry(group) {
         std::collections::btree_map::Entry::Occupied(copy) => copy.into_mut(),
         std::collections::btree_map::Entry::Vacant(none) => none.insert(files.begin_ingested(APPENDED, group)?),

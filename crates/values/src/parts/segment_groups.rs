@@ -21,6 +21,7 @@
 //! budget has 12 bits for settles at about 5. Keys that they wrongly take for known err on the side of more GC. A group
 //! for which there are not even 2 bits has no filter until its next GC, as after a start.
 
+mod arrivals;
 mod seen;
 mod segment;
 
@@ -54,12 +55,6 @@ const SPLIT_BITS_MAX: u32 = 18;
 impl Region {
     /// All hashes.
     pub const ALL: Self = Self { bits: 0, prefix: 0 };
-
-    /// The region of so many bits that covers a hash.
-    #[must_use]
-    pub fn covering(hash: u64, bits: u32) -> Self {
-        Self { bits, prefix: hash & ((1 << bits) - 1) }
-    }
 
     /// As a group number: the prefix below a one bit.
     #[must_use]
@@ -234,15 +229,6 @@ impl Groups {
             }
         }
         groups
-    }
-
-    /// Adds a file that an ingest has written to all groups of its region.
-    pub fn take_in(&mut self, file: &Arc<ValueFile>) {
-        let region = region_of(file);
-        for group in self.groups.iter_mut().filter(|group| region.contains(group.region)) {
-            group.hot.take_in(file, group.region.bits - region.bits);
-        }
-        self.clock += file.len() - file.start();
     }
 
     fn position(&self, hash: u64) -> usize {

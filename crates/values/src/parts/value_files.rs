@@ -78,8 +78,7 @@ pub const ORDERED: u8 = 6;
 /// Class of files that say where the values of other files have moved.
 pub const FORWARDS: u8 = 7;
 
-/// Memory that an open file takes: its record, its path, the state of its reader and append region. Measured with 8
-/// 000.
+/// Memory that an open file takes: its record, its path, the state of its reader and append region. Measured.
 const OPEN_FILE_BYTES: u64 = 1200;
 
 /// Tag of a file whose key range overlaps those of too many others. The manifest has another meaning for 1.

@@ -268,7 +268,7 @@ impl Placement for Streams {
 
     fn ingester(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         let (shared, options) = (Arc::clone(&self.shared), self.shared.options.now());
-        let files = IngestedFiles::new(&shared.files, file_bytes(&options, &shared.files), options.compression);
+        let files = IngestedFiles::new(&shared.files, options.file_bytes.min(FILE_BYTES_MAX), options.compression);
         Ok(Box::new(IngestedLog::new(files, options.separates_from(), move |bytes| shared.clock.ingested(bytes))))
     }
 

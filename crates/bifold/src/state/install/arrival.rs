@@ -11,7 +11,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use bifold_contract::{Edit, FileId, KeyspaceEdit, LevelEdit, LogFloor, Result, SeqNo, ValueEdit, planted};
+use bifold_contract::{Edit, FileId, KeyspaceEdit, LevelEdit, LogFloor, Result, SeqNo, ValueEdit};
 use bifold_index::table::Table;
 
 use super::{State, remove_drained};
@@ -78,10 +78,6 @@ impl State {
         if let Some(seqno) = flushed {
             tree.note_flushed(seqno);
         }
-        let show = || self.visible.store(last, Ordering::Release);
-        if planted!("ingest_visible_before_tables") {
-            show();
-        }
         let arrived = |view: &View| {
             let mut arrived = view.with(written, new);
             arrived.ingested = last;
@@ -90,7 +86,7 @@ impl State {
         tree.change(&self.changing([tree.keyspace]), arrived);
         // GC finds the values from here on, and their entries in the index.
         tree.placement().installed(&edit.values);
-        show();
+        self.visible.store(last, Ordering::Release);
         Ok(log_floor)
     }
 

@@ -22,7 +22,7 @@ pub struct Segment {
     pub last_gc: u64,
     pub(super) seen: Option<Seen>,
     /// Known keys that have no value here any more.
-    lost: u64,
+    pub(super) lost: u64,
     budget: Arc<Budget>,
 }
 
@@ -63,21 +63,6 @@ impl Segment {
         self.files.push(Arc::clone(file));
         self.seen = None;
         self.open = share == 0;
-    }
-
-    /// Adds a file that an ingest has written, which the segments of 2 to the power of `share` groups have in common.
-    /// Nothing is known of its keys, so it counts as a replacement of what is here, until the next GC.
-    pub(super) fn take_in(&mut self, file: &Arc<ValueFile>, share: u32) {
-        let bytes = (file.len() - file.start()) >> share;
-        let replaced = self.live.min(bytes);
-        self.live += bytes - replaced;
-        self.dead += replaced;
-        self.written += bytes;
-        (self.seen, self.lost) = (None, 0);
-        // Commits go on in the file that is open.
-        let at = self.files.len() - usize::from(self.head().is_some());
-        self.open &= at < self.files.len();
-        self.files.insert(at, Arc::clone(file));
     }
 
     /// How much of each file is dead, in a group of so many bits.

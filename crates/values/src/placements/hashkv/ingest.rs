@@ -19,12 +19,7 @@ use bifold_format::{filter::key_hash, value::ValueKind};
 
 use super::{GROUP_BITS, HashKvState};
 use crate::{
-    parts::{
-        ingested::IngestedFiles,
-        segment_groups::Region,
-        sync::LockExt,
-        value_files::ValueFiles,
-    },
+    parts::{ingested::IngestedFiles, segment_groups::Region, sync::LockExt, value_files::ValueFiles},
     placement::Kept,
 };
 
@@ -60,7 +55,8 @@ impl Rewriter for Ingest {
         }
         last.clear();
         last.extend_from_slice(entry.key);
-        let group = Region::covering(key_hash(entry.key), GROUP_BITS).number();
+        let prefix = key_hash(entry.key) & ((1 << GROUP_BITS) - 1);
+        let group = Region { bits: GROUP_BITS, prefix }.number();
         let version = (entry.key, entry.seqno);
         if entry.kind == Kind::Inline && entry.payload.len() >= self.separates_from {
             return self.files.value(group, version, entry.payload).map(Kept::Moved);
@@ -88,8 +84,12 @@ impl HashKvState {
     /// The groups take in the files of ingests that `edit` names. The caller holds the commit lock.
     pub(super) fn take_in(&mut self, files: &ValueFiles, edit: &ValueEdit) {
         for arriving in self.arrived(edit) {
-            for file in arriving.files.iter().filter_map(|&id| files.get(id)) {
-                self.groups.take_in(&file);
+            let mut arrived: Vec<_> = arriving.files.iter().filter_map(|&id| files.get(id)).collect();
+            arrived.sort_by_key(|file| (file.description.group, file.id));
+            for of_region in arrived.chunk_by(|a, b| a.description.group == b.description.group) {
+                self.groups.take_in(of_region);
+            }
+            for file in arrived {
                 self.ranges.note_ingest(file.id, (&arriving.first, &arriving.last), arriving.seqno);
             }
         }
