@@ -9,6 +9,7 @@ pub(crate) mod expiry;
 pub(crate) mod filter;
 pub(crate) mod follow;
 pub(crate) mod histogram;
+pub(crate) mod ingest;
 pub(crate) mod keyspace;
 pub mod metrics;
 pub mod options;

@@ -34,6 +34,7 @@ use crate::{
         work::Work,
     },
     commit::{
+        ingest::Ingests,
         memory::MemoryPlan,
         notices::Notices,
         op::Op,
@@ -99,6 +100,8 @@ pub(crate) struct Engine {
     pub waits: Arc<Waits>,
     /// The path of writes.
     pub committer: Arc<Committer>,
+    /// Writes sorted entries without the log.
+    pub ingests: Arc<Ingests>,
     /// Point reads and iterators.
     pub reader: Arc<Reader>,
     /// Writes memtables as tables.
@@ -147,6 +150,7 @@ impl Engine {
             syncs: parts.syncs,
             waits: parts.waits,
             committer: parts.committer,
+            ingests: parts.ingests,
             reader: parts.reader,
             flusher: parts.flusher,
             rewrites: parts.rewrites,

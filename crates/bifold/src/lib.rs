@@ -84,6 +84,7 @@ pub use api::{
     expiry::TimeToLive,
     filter::{CompactionFilter, FilterEntry, Verdict},
     follow::Refreshed,
+    ingest::{Ingest, IngestReport},
     keyspace::{Keyspace, Swap},
     metrics,
     options::{

@@ -131,7 +131,10 @@ pub enum Command {
             FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, or a pipe: the \
             input is saved while it is checked, in a file without a name in $TMPDIR, which needs as much space. An \
             interrupted import keeps the commits before; repeat it. If a key occurs several times, the last value \
-            wins.",
+            wins.\n\n\
+            As long as keys ascend, an input of a megabyte or more becomes tables and value files without the log, \
+            which is faster; every 256 MiB are one commit. From the first key on that does not ascend, or from the \
+            beginning with --no-ingest, entries are written in commits of about a megabyte.",
         after_long_help = "Examples:\n  bifold import my.db users.tsv --format tsv\n  \
             bifold import my.db events.jsonl --format jsonl\n  bifold import my.db ~/Documents --format dir\n  \
             bifold export a.db | bifold import b.db - --format tsv"
@@ -396,6 +399,9 @@ pub struct ImportArgs {
     /// The format of the input [default: by the file's name].
     #[arg(long, value_enum)]
     pub format: Option<Format>,
+    /// Write through the log, even what is in key order.
+    #[arg(long)]
+    pub no_ingest: bool,
 }
 
 #[derive(Args, Debug)]

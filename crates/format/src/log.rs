@@ -8,13 +8,16 @@
 //!           7 put until │ 8 put pointer until: the value begins with the instant, and the length counts it
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
+//! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
 //! ```
 //!
-//! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail.
+//! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
+//! says that no operation has the numbers in between: an ingest has one of them, or none happened.
 
 use bifold_contract::{
     Corruption, FileId, KeyspaceId, Millis, SeqNo,
     expiry::{self, INSTANT_BYTES},
+    key::MAX_SEQNO,
 };
 
 pub use crate::frame::{Before, Tail};
@@ -36,6 +39,7 @@ const DELETE_RANGE_UNBOUNDED: u8 = 5;
 const DURABLE: u8 = 6;
 const PUT_UNTIL: u8 = 7;
 const PUT_POINTER_UNTIL: u8 = 8;
+const SKIP: u8 = 16;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -97,6 +101,12 @@ impl<'a> LogEncoder<'a> {
     pub fn durable(&mut self, last: SeqNo) {
         self.out.push(DURABLE);
         put_varint(self.out, last);
+    }
+
+    /// Makes the record a skip: the next operation has the number `next`. A skip has no other content.
+    pub fn skip(&mut self, next: SeqNo) {
+        self.out.push(SKIP);
+        put_varint(self.out, next);
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -238,13 +248,33 @@ impl<'a> LogRecord<'a> {
     /// If it is a marker that cannot be decoded.
     pub fn durable(&self) -> Result<SeqNo, Corruption> {
         let before = if self.before == Before::Synced { self.first_seqno.saturating_sub(1) } else { 0 };
-        match self.payload.split_first() {
-            Some((&DURABLE, rest)) => {
-                let mut input = Input::new(rest, "log marker");
-                let last = input.varint().and_then(|last| input.end().map(|()| last));
-                last.map(|last| last.max(before)).map_err(|d| d.at(self.offset + HEADER_BYTES as u64))
+        self.number_behind(DURABLE, "log marker").map(|last| last.unwrap_or(0).max(before))
+    }
+
+    /// The number of the next operation, if the record is a skip.
+    ///
+    /// # Errors
+    /// If it is a skip that cannot be decoded.
+    pub fn skips_to(&self) -> Result<Option<SeqNo>, Corruption> {
+        let next = self.number_behind(SKIP, "log skip")?;
+        match next {
+            Some(next) if next <= self.first_seqno || next > MAX_SEQNO => {
+                let expected = format!("a number from {} to {MAX_SEQNO}", self.first_seqno + 1);
+                Err(Corruption::new(self.offset + HEADER_BYTES as u64, "log skip", expected, next.to_string()))
             }
-            _ => Ok(before),
+            next => Ok(next),
+        }
+    }
+
+    /// The number that is all there is behind a first byte of this `kind`.
+    fn number_behind(&self, kind: u8, what: &'static str) -> Result<Option<SeqNo>, Corruption> {
+        match self.payload.split_first() {
+            Some((&first, rest)) if first == kind => {
+                let mut input = Input::new(rest, what);
+                let number = input.varint().and_then(|number| input.end().map(|()| number));
+                number.map(Some).map_err(|d| d.at(self.offset + HEADER_BYTES as u64))
+            }
+            _ => Ok(None),
         }
     }
 
@@ -252,8 +282,8 @@ impl<'a> LogRecord<'a> {
     /// or that the writer has a bug.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
-        let is_marker = self.payload.first() == Some(&DURABLE);
-        let mut input = Input::new(if is_marker { &[] } else { self.payload }, "log operation");
+        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP)));
+        let mut input = Input::new(if has_none { &[] } else { self.payload }, "log operation");
         let mut failed = false;
         std::iter::from_fn(move || {
             if input.is_empty() || failed {

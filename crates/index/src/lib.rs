@@ -10,6 +10,7 @@
 //! | [`version`] | the immutable set of tables at one moment, and how an edit produces the next one |
 //! | [`hash_index`] | finds the level-0 runs that may hold a key |
 //! | [`lookup`] | looks up one key in one version |
+//! | [`entries`] | entries in key order that an ingest has gathered |
 //! | [`merge`] | merges several sorted streams |
 //! | [`visible`] | a merged stream as one snapshot sees it, in both directions |
 //! | [`compaction`] | which tables to rewrite (pure policies), and the loop that rewrites them |
@@ -17,6 +18,7 @@
 pub mod cache;
 pub mod compaction;
 pub mod cursor;
+pub mod entries;
 pub mod hash_index;
 pub mod lookup;
 pub mod memtable;

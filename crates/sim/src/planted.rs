@@ -124,6 +124,7 @@ const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
+const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
@@ -265,6 +266,14 @@ pub const ALL: &[Planted] = &[
     bug("transaction_overlooks_expiry", EXPIRY),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),
+    bug("ingest_takes_any_order", INGEST),
+    bug("ingest_over_memtable", INGEST),
+    bug("ingest_at_the_bottom", INGEST),
+    bug("ingest_without_skip", INGEST),
+    bug("ingest_before_log", INGEST),
+    bug("ingest_shows_files_early", INGEST),
+    bug("ingest_forgets_notes", INGEST),
+    bug("transaction_overlooks_ingest", OVERLOOKS),
 ];
 
 /// The result for one planted bug.

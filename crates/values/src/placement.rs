@@ -9,6 +9,7 @@
 //! | | `inline` | `wisckey` | `hashkv` | `novkv` | `diffkv` | `unikv` | `streams` |
 //! |---|---|---|---|---|---|---|---|
 //! | [`Placement::write`] | – | value first | value first | value first | large values first | – | value first |
+//! | [`Placement::ingester`] | – | new files | files by hash | new files | a rewrite | a rewrite | new files |
 //! | [`Rewriter::keep`] | – | – | – | – | moves values | separates at L0→L1 | newer address |
 //! | [`Rewriter::discard`] | – | dead bytes | – | drop-keys | garbage counters | garbage counters | pointers |
 //! | [`Placement::read`] | – | by address | by address | by epoch, by key | by address | by address | by forwards |
@@ -76,6 +77,17 @@ pub trait Placement: Send + Sync {
     /// # Errors
     /// Errors of opening its output files.
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
+
+    /// The hooks of an ingest, which writes entries that are newer than all others to tables without the log. They are
+    /// inline when they are passed to [`Rewriter::keep`], in key order, and each key once. The ingest may be abandoned,
+    /// and until it is in force nothing of it may count. By default as in a rewrite: values that only commits separate
+    /// stay inline.
+    ///
+    /// # Errors
+    /// Errors of opening its output files.
+    fn ingester(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        self.rewriter(job)
+    }
 
     /// What to garbage-collect next under this pressure while the `running` jobs are under way, or `None`. It takes
     /// nothing that those have taken, and counts as free all that they will free. Not called while one of them is

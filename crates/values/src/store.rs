@@ -192,6 +192,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
 
     /// `edit` is durable and installed: the files that it removed are deleted.
     pub fn installed(&self, edit: &ValueEdit) {
+        self.files.unhide(edit);
         self.placement.comes_into_force(edit);
         self.files.installed(edit);
         if !edit.removed.is_empty() {
@@ -201,6 +202,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
 
     /// See [`Placement::give_up`].
     pub fn give_up(&self, edit: &ValueEdit) {
+        self.files.remove_hidden(edit);
         self.placement.give_up(&self.files, edit);
     }
 

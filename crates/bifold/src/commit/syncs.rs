@@ -58,6 +58,25 @@ impl Syncs {
         self.sync_as_far_as(SyncTarget::Everything)
     }
 
+    /// Calls `act` while no sync runs. It may sync with the commit lock held ([`Syncs::sync_held`]), and returns up to
+    /// which commit everything is durable then. Lock order: manifest, this, commit lock.
+    ///
+    /// # Errors
+    /// Those of `act`, and every reason not to sync.
+    pub fn in_place_of_a_sync(&self, act: impl FnOnce() -> Result<SeqNo>) -> Result<()> {
+        let since = self.clock.now();
+        self.group.sync(SyncTarget::Everything, (&self.signal, since), || self.health.writable(), act)
+    }
+
+    /// Makes everything in logs and value files survive a power loss, while the caller holds the commit lock and no
+    /// other sync runs.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn sync_held(&self, wal: &mut Wal) -> Result<SeqNo> {
+        wal::sync_held(wal, |wal| self.state.values_to_sync(wal), &self.health)
+    }
+
     fn sync_as_far_as(&self, upto: SyncTarget) -> Result<()> {
         let early = planted!("sync_list_before_wait").then(|| self.trees.all().to_vec());
         let values = |wal: &Wal| match &early {

@@ -183,6 +183,18 @@ impl Wal {
         Ok(first)
     }
 
+    /// The next operation gets the number `next`: those before it belong to an ingest, or to nobody. The log says so.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`].
+    pub fn skip_to(&mut self, next: SeqNo) -> Result<()> {
+        if !planted!("ingest_without_skip") {
+            self.append(0, |encoder| encoder.skip(next))?;
+        }
+        self.next_seqno = next;
+        Ok(())
+    }
+
     /// Whether so much is pending that it should be written out whatever the durability.
     pub fn is_full(&self) -> bool {
         self.pending.len() >= PENDING_BYTES_MAX
@@ -340,25 +352,56 @@ pub(crate) fn sync_now(
     values: impl FnOnce(&Wal) -> Vec<Arc<Values>>,
     health: &Health,
 ) -> Result<SeqNo> {
-    let (values, task, dir) = {
+    let (sync, dir) = {
         let mut wal = wal.hold();
-        health.well()?;
-        let values = values(&wal);
-        values.iter().for_each(|p| p.begin_sync());
-        (values, health.watch(wal.sync_task())?, wal.dir.clone())
+        (begin_sync(&mut wal, values, health)?, wal.dir.clone())
     };
-    let synced = values.iter().try_for_each(|p| p.sync()).and_then(|()| task.sync(&dir));
-    // Before a waiting thread can begin another sync: that one might succeed without what this one has lost.
-    if planted!("poison_late") {
-        synced?;
-    } else {
-        health.watch(synced)?;
+    sync.run(&dir, health)?;
+    sync.end(&mut wal.hold(), health)
+}
+
+/// As [`sync_now`], by a caller who holds the commit lock and keeps it. No other sync may run meanwhile.
+pub(crate) fn sync_held(
+    wal: &mut Wal,
+    values: impl FnOnce(&Wal) -> Vec<Arc<Values>>,
+    health: &Health,
+) -> Result<SeqNo> {
+    let sync = begin_sync(wal, values, health)?;
+    sync.run(&wal.dir.clone(), health)?;
+    sync.end(wal, health)
+}
+
+/// A sync, and what it covers.
+struct RunningSync {
+    values: Vec<Arc<Values>>,
+    task: SyncTask,
+}
+
+fn begin_sync(wal: &mut Wal, values: impl FnOnce(&Wal) -> Vec<Arc<Values>>, health: &Health) -> Result<RunningSync> {
+    health.well()?;
+    let values = values(wal);
+    values.iter().for_each(|p| p.begin_sync());
+    Ok(RunningSync { values, task: health.watch(wal.sync_task())? })
+}
+
+impl RunningSync {
+    fn run(&self, dir: &Dir, health: &Health) -> Result<()> {
+        let synced = self.values.iter().try_for_each(|p| p.sync()).and_then(|()| self.task.sync(dir));
+        // Before a waiting thread can begin another sync: that one might succeed without what this one has lost.
+        if planted!("poison_late") {
+            synced?;
+        } else {
+            health.watch(synced)?;
+        }
+        self.values.iter().for_each(|p| p.synced());
+        Ok(())
     }
-    values.iter().for_each(|p| p.synced());
-    let mut wal = wal.hold();
-    wal.synced(&task);
-    health.watch(wal.mark_durable(task.upto))?;
-    Ok(task.upto)
+
+    fn end(&self, wal: &mut Wal, health: &Health) -> Result<SeqNo> {
+        wal.synced(&self.task);
+        health.watch(wal.mark_durable(self.task.upto))?;
+        Ok(self.task.upto)
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::{
         schedule::Scheduler, space::Space, telling::Events, waits::Waits, work::Work,
     },
     commit::{
+        ingest::{GATHERED_BYTES, Ingests},
         memory::MemoryPlan,
         moves::MoveCommits,
         pace::{Pace, PacedBy, slowed::Throttle},
@@ -205,6 +206,31 @@ impl Shared {
         }
     }
 
+    pub fn ingests(
+        &self,
+        (waits, syncs, committer): (&Arc<Waits>, &Arc<Syncs>, &Arc<Committer>),
+        (flusher, outcomes): (&Arc<Flusher>, &Arc<Outcomes>),
+    ) -> Ingests {
+        Ingests {
+            dir: self.dir.clone(),
+            numbers: self.numbers.clone(),
+            health: Arc::clone(&self.health),
+            counters: Arc::clone(&self.counters),
+            room: Arc::clone(&self.room),
+            wal: Arc::clone(&self.wal),
+            work: Arc::clone(&self.work),
+            waits: Arc::clone(waits),
+            state: Arc::clone(&self.state),
+            syncs: Arc::clone(syncs),
+            flusher: Arc::clone(flusher),
+            outcomes: Arc::clone(outcomes),
+            committer: Arc::clone(committer),
+            gathered_bytes: self.plan.memtable.min(GATHERED_BYTES),
+            memtable_bytes: self.plan.memtable,
+            open: Mutex::default(),
+        }
+    }
+
     pub fn outcomes(&self) -> Outcomes {
         Outcomes {
             health: Arc::clone(&self.health),
@@ -304,6 +330,7 @@ pub(super) struct Parts {
     pub waits: Arc<Waits>,
     pub syncs: Arc<Syncs>,
     pub committer: Arc<Committer>,
+    pub ingests: Arc<Ingests>,
     pub flusher: Arc<Flusher>,
     pub rewrites: Arc<Rewrites>,
     pub gc: Arc<Gc>,
@@ -339,6 +366,7 @@ impl Parts {
             rewrites: Arc::clone(&rewrites),
             events: Arc::clone(&of.events),
         });
+        let ingests = Arc::new(of.ingests((&waits, &syncs, &committer), (&flusher, &outcomes)));
         let scheduler = Arc::new(Scheduler {
             threads: Arc::clone(&of.env.threads),
             workers: of.options.workers,
@@ -366,6 +394,6 @@ impl Parts {
             let works: Weak<Scheduler> = Arc::downgrade(&scheduler);
             let _is_first = waits.in_caller.set(works);
         }
-        Self { reader, waits, syncs, committer, flusher, rewrites, gc, scheduler }
+        Self { reader, waits, syncs, committer, ingests, flusher, rewrites, gc, scheduler }
     }
 }

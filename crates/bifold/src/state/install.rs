@@ -13,6 +13,8 @@
 //! released but not yet deleted; recovery deletes those too. Readers with an older view keep its files until they
 //! end.
 
+pub(crate) mod arrival;
+
 use std::sync::{
     Arc, Mutex,
     atomic::{AtomicU64, Ordering},
@@ -231,6 +233,11 @@ impl State {
     /// that the edit removes: the manifest has never recorded them.
     fn add_new_values(&self, edit: &mut Edit) -> Result<Vec<FileId>> {
         let begun = self.begun_values(&self.wal.hold(), edit);
+        self.name_begun(begun, edit)
+    }
+
+    /// The same for the value files `begun`.
+    fn name_begun(&self, begun: Vec<(Arc<Values>, Vec<ValueFileMeta>)>, edit: &mut Edit) -> Result<Vec<FileId>> {
         begun.iter().try_for_each(|(placement, files)| placement.make_durable(files))?;
         let files: Vec<ValueFileMeta> = begun.into_iter().flat_map(|(_, files)| files).collect();
         if files.is_empty() {
@@ -415,13 +422,18 @@ impl State {
         if let Some(floor) = *self.replaying.hold() {
             return floor;
         }
+        let oldest = self.oldest_log(current, written);
+        self.wal.hold().floor_at(oldest)
+    }
+
+    /// The oldest log that any memtable except `written` still needs. Commits go to `current`.
+    fn oldest_log(&self, current: FileId, written: Option<&Arc<Layer>>) -> FileId {
         let needed = |tree: &Arc<Tree>| {
             let view = tree.view();
             let kept = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
             view.layers().filter(kept).filter_map(|layer| layer.first_log()).min()
         };
-        let oldest = self.trees.all().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current));
-        self.wal.hold().floor_at(oldest)
+        self.trees.all().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current))
     }
 
     /// Deletes logs that nobody needs. A failure is counted, and the next opening deletes that log.

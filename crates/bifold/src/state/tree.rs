@@ -10,7 +10,8 @@
 //! A [`View`] is immutable except for the active memtable, which only gains entries. Readers load it with one atomic
 //! step and hold it as long as they like. Only `install` replaces it.
 //!
-//! **Invariant:** `active` is newer than `sealed`, which is ordered by age, and both are newer than `version`. A view
+//! **Invariant:** for each key `active` is newer than `sealed`, which is ordered by age, and both are newer than
+//! `version`. Only an ingest puts tables there that are newer than other keys of the memtables. A view
 //! loaded after a commit was acknowledged contains that commit.
 
 use std::{
@@ -146,6 +147,9 @@ pub(crate) struct View {
     pub version: Arc<Version>,
     /// Where separated values live.
     pub values: Arc<Values>,
+    /// The largest number of an ingest in `version` since the database was opened; 0 if there was none. Its tables are
+    /// newer than other keys of the memtables may be.
+    pub ingested: SeqNo,
     /// The shape of the tables, with what the policy of `settings` says of it.
     shape: OnceLock<Arc<TreeShape>>,
 }
@@ -228,7 +232,8 @@ impl View {
     }
 
     fn of_tables(settings: Arc<Settings>, version: Arc<Version>, values: Arc<Values>) -> Self {
-        Self { settings, active: Layer::empty(), sealed: Vec::new(), version, values, shape: OnceLock::new() }
+        let (active, sealed) = (Layer::empty(), Vec::new());
+        Self { settings, active, sealed, version, values, ingested: 0, shape: OnceLock::new() }
     }
 
     /// All memtables, newest first.

@@ -15,8 +15,8 @@
 //!
 //! **Step 2** holds the commit lock and asks only memtables: has one anything above `upto` over what was read? Then the
 //! lock is let go and step 1 begins again, because comparing values may read files. The same happens if a memtable
-//! of the view was flushed meanwhile: what came after `upto` might be in a table. After a few rounds all is done under
-//! the lock.
+//! of the view was flushed meanwhile, or an ingest has arrived: what came after `upto` might be in a table. After a few
+//! rounds all is done under the lock.
 //!
 //! **What expires** is changed by nobody: it is enough to know which of all the values that were read expires first. If
 //! that has happened when the lock is held, the commit is refused.
@@ -120,7 +120,11 @@ impl<'a> ReadCheck<'a> {
         loop {
             self.relied.iter_mut().for_each(|relied| relied.view = relied.tree.view_to_hold());
             self.upto = self.reader.visible();
-            if self.relied.iter().all(|relied| Arc::ptr_eq(&relied.view.active, &relied.tree.view().active)) {
+            let is_current = |relied: &Relied<'_>| {
+                let now = relied.tree.view();
+                Arc::ptr_eq(&relied.view.active, &now.active) && relied.view.ingested == now.ingested
+            };
+            if self.relied.iter().all(is_current) {
                 return;
             }
         }
@@ -189,6 +193,10 @@ impl<'a> ReadCheck<'a> {
         }
         for relied in &self.relied {
             let now = relied.tree.view_to_hold();
+            // Its versions are in tables alone.
+            if now.ingested > self.upto && !planted!("transaction_overlooks_ingest") {
+                return Ok(true);
+            }
             let has_flushed = !now.layers().any(|layer| Arc::ptr_eq(layer, &relied.view.active));
             if has_flushed && !planted!("transaction_overlooks_flush") {
                 return Ok(true);
@@ -273,10 +281,12 @@ fn newer_memtables(view: &View, after: SeqNo) -> impl Iterator<Item = &Arc<Memta
     memtables.filter(move |memtable| memtable.max_seqno().is_some_and(|max| max > after))
 }
 
-/// Whether no table has a number above `after`, by what memtables know: they are newer than all tables.
+/// Whether no table has a number above `after`, by what memtables know: they are newer than all tables but those of
+/// ingests.
 fn are_tables_older(view: &View, after: SeqNo) -> bool {
     planted!("transaction_overlooks_tables")
-        || view.layers().any(|layer| layer.memtable.min_seqno().is_some_and(|min| min <= after))
+        || view.ingested <= after
+            && view.layers().any(|layer| layer.memtable.min_seqno().is_some_and(|min| min <= after))
 }
 
 fn newer_sources(view: &View, (start, end): KeyRange<'_>, after: SeqNo) -> Vec<Source> {
@@ -347,29 +357,38 @@ fn cut(tombstone: &RangeTombstone, (start, end): KeyRange<'_>) -> Option<RangeTo
 mod tests {
     use super::*;
     use crate::{
-        api::options::KeyspaceOptions, background::bed::Bed, state::snapshot::Holder, transaction::memory::Charge,
+        api::options::KeyspaceOptions, background::bed::Bed, commit::op::Act, state::snapshot::Holder,
+        transaction::memory::Charge,
     };
 
     const READ: u32 = 7;
 
-    /// What is committed between the two steps, and whether it is sealed and flushed before the second one.
+    /// How something is committed between the two steps, and whether it is sealed and flushed before the second one.
     enum Meanwhile {
         Sealed,
         Flushed,
+        Ingested,
     }
 
     /// Reads a key, does step 1, lets somebody else write `key`, then does step 2, and step 1 again.
-    fn check(key: u32, meanwhile: Meanwhile) -> (bool, Result<()>) {
+    fn check((read, key): (u32, u32), meanwhile: Meanwhile) -> (bool, Result<()>) {
         let bed = Bed::new(KeyspaceOptions::default());
         bed.fill([(READ, vec![1]), (8, vec![1])].into_iter());
         let engine = &bed.engine;
         let snapshot = Arc::new(engine.snapshots.open(&engine.visible, Holder::Transaction, engine.env.clock.now()));
         let (mut reads, charge) = (ReadSet::default(), Charge::on(&engine.transactions));
-        reads.note_key(&bed.tree, &READ.to_be_bytes(), &charge).unwrap();
+        reads.note_key(&bed.tree, &read.to_be_bytes(), &charge).unwrap();
         let mut check = ReadCheck::new(&engine.reader, &snapshot, &reads);
         check.prepare().unwrap();
         assert!(check.holds().unwrap(), "nobody has committed since");
-        bed.fill(std::iter::once((key, vec![2])));
+        if let Meanwhile::Ingested = meanwhile {
+            let mut run = engine.ingests.begin(&bed.tree).unwrap();
+            engine.ingests.put(&mut run, &key.to_be_bytes(), Act::Put(&[2])).unwrap();
+            engine.ingests.finish(&mut run).unwrap();
+            engine.ingests.end(&mut run);
+        } else {
+            bed.fill(std::iter::once((key, vec![2])));
+        }
         if let Meanwhile::Flushed = meanwhile {
             bed.flush().unwrap();
             bed.flush().unwrap();
@@ -379,17 +398,26 @@ mod tests {
 
     #[test]
     fn a_memtable_that_was_sealed_since_step_1_is_asked() {
-        let (holds, decided) = check(READ, Meanwhile::Sealed);
+        let (holds, decided) = check((READ, READ), Meanwhile::Sealed);
         assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
-        let (holds, decided) = check(8, Meanwhile::Sealed);
+        let (holds, decided) = check((READ, 8), Meanwhile::Sealed);
         assert!(holds && decided.is_ok(), "another key");
     }
 
     #[test]
     fn a_memtable_that_was_flushed_since_step_1_makes_another_round() {
-        let (holds, decided) = check(READ, Meanwhile::Flushed);
+        let (holds, decided) = check((READ, READ), Meanwhile::Flushed);
         assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
-        let (holds, decided) = check(8, Meanwhile::Flushed);
+        let (holds, decided) = check((READ, 8), Meanwhile::Flushed);
         assert!(!holds && decided.is_ok(), "memtables cannot say that it is another key, and tables do");
+    }
+
+    /// Nothing is below the ingested keys, so no memtable is flushed for them.
+    #[test]
+    fn an_ingest_since_step_1_makes_another_round() {
+        let (holds, decided) = check((100, 100), Meanwhile::Ingested);
+        assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
+        let (holds, decided) = check((READ, 100), Meanwhile::Ingested);
+        assert!(!holds && decided.is_ok(), "memtables do not know which keys it had, and tables do");
     }
 }

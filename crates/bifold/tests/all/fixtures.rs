@@ -6,6 +6,8 @@
 
 mod diffkv;
 mod expiry;
+mod ingest;
+mod list;
 mod novkv;
 mod separated_values;
 mod streams;
@@ -25,6 +27,7 @@ use bifold::{
 };
 use bifold_format::{log, manifest, table, value as value_file};
 
+use self::list::FIXTURES;
 use crate::support::{TempDir, entries, tiny};
 
 /// A committed database.
@@ -44,81 +47,6 @@ struct Fixture {
 /// A keyspace of a fixture.
 type Named = (&'static str, KeyspaceOptions);
 
-const FIXTURES: [Fixture; 9] = [
-    Fixture {
-        name: "v1",
-        versions: [1, 1, 1, 0],
-        fingerprint: 0xa667_2424_f07b_11ff,
-        files_min: [(".tbl", 7), (".log", 2), (".val", 0)],
-        keyspaces,
-        history,
-    },
-    Fixture {
-        name: "v1-values",
-        versions: [1, 1, 1, 1],
-        fingerprint: 0xa783_98b6_2f3e_ad0f,
-        files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
-        keyspaces: separated_values::keyspaces,
-        history: separated_values::history,
-    },
-    Fixture {
-        name: "v1-cold-log",
-        versions: [1, 1, 1, 1],
-        fingerprint: 0x017e_82e1_f3ba_5e07,
-        files_min: [(".tbl", 6), (".log", 1), (".val", 15)],
-        keyspaces: separated_values::keyspaces_with_a_cold_log,
-        history: separated_values::history,
-    },
-    Fixture {
-        name: "v1-novkv",
-        versions: [1, 1, 1, 1],
-        fingerprint: 0xdf09_8210_a544_cca4,
-        files_min: [(".tbl", 3), (".log", 2), (".val", 20)],
-        keyspaces: novkv::keyspaces,
-        history: novkv::history,
-    },
-    Fixture {
-        name: "v1-diffkv",
-        versions: [1, 1, 1, 1],
-        fingerprint: 0xffdc_ae7d_3197_7894,
-        files_min: [(".tbl", 3), (".log", 2), (".val", 20)],
-        keyspaces: diffkv::keyspaces,
-        history: diffkv::history,
-    },
-    Fixture {
-        name: "v1-unikv",
-        versions: [1, 1, 1, 1],
-        fingerprint: 0x93fd_374a_18e6_aa0e,
-        files_min: [(".tbl", 10), (".log", 1), (".val", 5)],
-        keyspaces: unikv::keyspaces,
-        history: unikv::history,
-    },
-    Fixture {
-        name: "v1-streams",
-        versions: [1, 1, 1, 1],
-        fingerprint: 0x56a5_acdc_02fc_06f4,
-        files_min: [(".tbl", 3), (".log", 1), (".val", 10)],
-        keyspaces: streams::keyspaces,
-        history: streams::history,
-    },
-    Fixture {
-        name: "v2",
-        versions: [2, 1, 1, 1],
-        fingerprint: 0x729f_bf4d_e41f_5613,
-        files_min: [(".tbl", 3), (".log", 1), (".val", 3)],
-        keyspaces: keyspaces_with_long_indexes,
-        history: unikv::history,
-    },
-    Fixture {
-        name: "v4",
-        versions: [4, 1, 1, 1],
-        fingerprint: 0x98a0_6c3d_c88a_6cec,
-        files_min: [(".tbl", 3), (".log", 1), (".val", 3)],
-        keyspaces: expiry::keyspaces,
-        history: expiry::history,
-    },
-];
-
 impl Fixture {
     fn names(&self) -> [&'static str; 3] {
         (self.keyspaces)().map(|(name, _)| name)
@@ -129,6 +57,8 @@ impl Fixture {
 enum Step {
     /// One atomic commit.
     Commit(Vec<Op>),
+    /// One ingest of puts into one keyspace, in key order.
+    Ingest(Vec<Op>),
     /// Everything so far goes into tables.
     Flush,
     /// All tables are merged.
@@ -274,7 +204,7 @@ fn history() -> Vec<Step> {
 fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u8>>> {
     let mut maps: BTreeMap<_, BTreeMap<Vec<u8>, Vec<u8>>> = fixture.names().map(|name| (name, BTreeMap::new())).into();
     for step in (fixture.history)() {
-        let Step::Commit(ops) = step else { continue };
+        let (Step::Commit(ops) | Step::Ingest(ops)) = step else { continue };
         for Op { keyspace, act } in ops {
             let map = maps.get_mut(keyspace).unwrap();
             match act {
@@ -447,6 +377,7 @@ fn make(fixture: &Fixture, path: &Path) -> Db {
     for step in (fixture.history)() {
         match step {
             Step::Commit(ops) => commit(&db, &ops),
+            Step::Ingest(ops) => ingest(&db, &ops),
             Step::Flush => db.flush().unwrap(),
             Step::Compact => db.compact().unwrap(),
             Step::CompactOne(name) => {
@@ -466,6 +397,16 @@ fn read(db: &Db, numbers: Range<usize>) {
         let keyspace = db.existing_keyspace(&name).unwrap().unwrap();
         numbers.clone().for_each(|number| drop(keyspace.get(key(number)).unwrap()));
     }
+}
+
+fn ingest(db: &Db, ops: &[Op]) {
+    let keyspace = db.existing_keyspace(ops[0].keyspace).unwrap().unwrap();
+    let mut ingest = keyspace.ingest().unwrap();
+    for Op { act, .. } in ops {
+        let Act::Put(key, value) = act else { panic!("an ingest has puts only") };
+        ingest.put(key, value).unwrap();
+    }
+    ingest.finish().unwrap();
 }
 
 fn commit(db: &Db, ops: &[Op]) {

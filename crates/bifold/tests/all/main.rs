@@ -16,6 +16,7 @@ mod followers;
 mod full_disk;
 mod hard_links;
 mod idle;
+mod ingest;
 mod iterators;
 mod keyspaces;
 mod killed;

@@ -1,8 +1,9 @@
 //! `import`: checks everything first, then writes everything.
 //!
 //! The first pass reads all of the input and reports the first thing wrong with it; only a sound input opens or makes
-//! the database. The second pass writes in commits of about a megabyte and checks the input again, because it may
-//! have changed between the passes; a bad line then ends the import, and the commits before it stay.
+//! the database. The second pass writes and checks the input again, because it may have changed between the passes; a
+//! bad line then ends the import, and the commits before it stay. As long as keys ascend, it ingests them; from the
+//! first key on that does not, it writes commits of about a megabyte.
 //!
 //! An input that can be read only once (standard input, a pipe, a device) is saved while it is checked, in a file
 //! without a name: nothing is left of it, however the program ends.
@@ -15,7 +16,7 @@ use std::{
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
-use bifold::{Batch, Db, Keyspace};
+use bifold::{Batch, Db, Ingest, Keyspace};
 use serde::Serialize;
 
 use crate::{
@@ -31,6 +32,9 @@ use crate::{
 /// memtable.
 const COMMIT_BYTES: usize = 1 << 20;
 
+/// Bytes of keys and values per ingest: an interrupted import keeps those before.
+const INGEST_BYTES: u64 = 256 << 20;
+
 /// The result of an import.
 #[derive(Debug, Default, Serialize)]
 pub struct Imported {
@@ -42,6 +46,8 @@ pub struct Imported {
     pub seconds: f64,
     /// Entries per second.
     pub entries_per_sec: f64,
+    /// Entries that came in key order and were written without the log.
+    pub ingested: u64,
     /// Symbolic links and other special files that were left out.
     pub skipped: u64,
 }
@@ -58,7 +64,7 @@ pub fn run(args: &ImportArgs, global: &Global, out: &mut Output) -> Result<()> {
             "standard input cannot be a directory: name the directory, or use --format tsv or jsonl",
         ));
     }
-    let imported = import(&args.db, &args.file, format, global)?;
+    let imported = import(args, format, global)?;
     if global.json {
         return out.json(&imported);
     }
@@ -95,12 +101,12 @@ pub fn guess(file: &Path) -> Result<Format> {
     }
 }
 
-fn import(db: &Path, file: &Path, format: Format, global: &Global) -> Result<Imported> {
+fn import(args: &ImportArgs, format: Format, global: &Global) -> Result<Imported> {
     // Finds bad options before it makes anything.
     open::options(global)?;
-    let checked = check(db, file, format)?;
-    let (db, keyspace) = open::or_create(db, global)?;
-    let imported = write(&db, &keyspace, &checked)?;
+    let checked = check(&args.db, &args.file, format)?;
+    let (db, keyspace) = open::or_create(&args.db, global)?;
+    let imported = write((&db, &keyspace), &checked, !args.no_ingest)?;
     db.close()?;
     Ok(imported)
 }
@@ -210,10 +216,15 @@ fn nameless(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Writes a checked input to the database.
-pub fn write(db: &Db, keyspace: &Keyspace, input: &Checked) -> Result<Imported> {
+/// Writes a checked input to the database; what is in key order by ingests, if these are allowed.
+fn write((db, keyspace): (&Db, &Keyspace), input: &Checked, ingests: bool) -> Result<Imported> {
     let begin = Instant::now();
-    let mut writer = Writer { db, keyspace, batch: db.batch(), done: Imported::default() };
+    let bytes = match input {
+        Checked::Lines(lines) => lines.bytes,
+        Checked::Tree(tree) => tree.bytes,
+    };
+    let (ascends, batch) = (ingests && bytes >= COMMIT_BYTES as u64, db.batch());
+    let mut writer = Writer { db, keyspace, batch, ascends, ingest: None, last: Vec::new(), done: Imported::default() };
     match input {
         Checked::Lines(lines) => {
             let progress = Progress::bytes("importing", lines.bytes);
@@ -232,22 +243,58 @@ pub fn write(db: &Db, keyspace: &Keyspace, input: &Checked) -> Result<Imported> 
             writer.done.skipped = tree.skipped;
         }
     }
+    writer.end_ingest()?;
     writer.commit()?;
     let seconds = begin.elapsed().as_secs_f64();
     let entries_per_sec = writer.done.entries as f64 / seconds.max(1e-9);
     Ok(Imported { seconds, entries_per_sec, ..writer.done })
 }
 
-/// Gathers entries into commits.
+/// Gathers entries into ingests as long as their keys ascend, then into commits.
 struct Writer<'a> {
     db: &'a Db,
     keyspace: &'a Keyspace,
     batch: Batch,
+    ascends: bool,
+    /// With the number of bytes in it.
+    ingest: Option<(Ingest, u64)>,
+    last: Vec<u8>,
     done: Imported,
 }
 
 impl Writer<'_> {
-    fn put(&mut self, Entry { key, value, expires_at_ms }: &Entry) -> Result<()> {
+    fn put(&mut self, entry: &Entry) -> Result<()> {
+        if self.ascends && *entry.key <= *self.last {
+            self.ascends = false;
+            self.end_ingest()?;
+        }
+        if self.ascends { self.ingest(entry) } else { self.gather(entry) }
+    }
+
+    fn ingest(&mut self, Entry { key, value, expires_at_ms }: &Entry) -> Result<()> {
+        let (ingest, bytes) = match &mut self.ingest {
+            Some(open) => open,
+            none => none.insert((self.keyspace.ingest()?, 0)),
+        };
+        match expires_at_ms.map(Duration::from_millis) {
+            None => ingest.put(key, value)?,
+            Some(time) => ingest.put_until(key, value, UNIX_EPOCH.checked_add(time))?,
+        }
+        *bytes += (key.len() + value.len()) as u64;
+        self.done.entries += 1;
+        self.done.bytes += (key.len() + value.len()) as u64;
+        self.last.clone_from(key);
+        if *bytes >= INGEST_BYTES { self.end_ingest() } else { Ok(()) }
+    }
+
+    fn end_ingest(&mut self) -> Result<()> {
+        if let Some((ingest, _)) = self.ingest.take() {
+            self.done.ingested += ingest.finish()?.entries;
+        }
+        Ok(())
+    }
+
+    fn gather(&mut self, Entry { key, value, expires_at_ms }: &Entry) -> Result<()> {
         match expires_at_ms.map(Duration::from_millis) {
             None => self.batch.put(self.keyspace, key, value)?,
             // Later than any clock can say: for good.

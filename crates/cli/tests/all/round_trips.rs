@@ -54,6 +54,34 @@ fn export_is_in_key_order() {
 }
 
 #[test]
+fn what_is_in_key_order_is_imported_without_the_log() {
+    let scratch = Scratch::new();
+    let line = |n: u32| format!("key{n:06}\t{}\n", format!("value {n} ").repeat(10));
+    let sorted: String = (0..20_000).map(line).collect();
+    let until_half: String = (0..10_000).chain(5_000..20_000).map(line).collect();
+    let content = scratch.write("sorted.tsv", &sorted);
+    let cases: [(&str, &str, &[&str], u64, u64); 3] = [
+        ("sorted", &sorted, &[], 20_000, 20_000),
+        ("half", &until_half, &[], 25_000, 10_000),
+        ("log", &sorted, &["--no-ingest"], 20_000, 0),
+    ];
+    for (name, input, flags, entries, ingested) in cases {
+        let (db, file) = (scratch.path(name), scratch.write("in.tsv", input));
+        for _ in 0..2 {
+            let args = [&["import", text(&db), text(&file), "--json"], flags].concat();
+            let figures = bifold(&args).json();
+            assert_eq!(
+                (&figures[0]["entries"], &figures[0]["ingested"]),
+                (&entries.into(), &ingested.into()),
+                "{name}"
+            );
+        }
+        assert_eq!(bifold(&["export", text(&db)]).out, fs::read(&content).unwrap(), "{name}");
+        assert_eq!(bifold(&["verify", text(&db)]).code, 0);
+    }
+}
+
+#[test]
 fn an_import_can_come_from_standard_input() {
     let scratch = Scratch::new();
     let db = scratch.path("db");

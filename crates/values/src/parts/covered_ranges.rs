@@ -139,6 +139,18 @@ impl CoveredRanges {
         }
     }
 
+    /// Notes that values may have been put anywhere from `first` to `last`, both inclusive.
+    pub fn put_within(&mut self, first: &[u8], last: &[u8]) {
+        let from_before = self.ranges.range_mut::<[u8], _>((Bound::Unbounded, Bound::Excluded(first))).next_back();
+        if let Some((_, rest)) = from_before
+            && rest.end.as_deref().is_none_or(|end| end > first)
+        {
+            rest.is_written = true;
+        }
+        let within = self.ranges.range_mut::<[u8], _>((Bound::Included(first), Bound::Included(last)));
+        within.for_each(|(_, rest)| rest.is_written = true);
+    }
+
     /// Whether a value put now is the first since its key's range was deleted.
     #[must_use]
     pub fn is_first_put(&self, key: &[u8]) -> bool {

@@ -5,6 +5,7 @@
 //! | [`value_files`] | the value files of a keyspace: creating, appending, reading, syncing; the manifest; recovery |
 //! | [`value_log`] | the file that commits append values to |
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
+//! | [`ingested`] | what an ingest writes: value files that nobody knows before it is in force |
 //! | [`ordered_values`] | values that flushes and merges sort partially (DiffKV §3; UniKV §III-C) |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
 //! | [`forwarding`] | where values have moved whose old addresses are still in the index |
@@ -34,6 +35,7 @@ pub mod forwarding;
 pub mod garbage_estimate;
 pub mod handles;
 pub mod hash_map;
+pub mod ingested;
 pub mod key_table;
 pub mod ordered_values;
 pub mod relocation;

@@ -21,6 +21,7 @@
 //! budget has 12 bits for settles at about 5. Keys that they wrongly take for known err on the side of more GC. A group
 //! for which there are not even 2 bits has no filter until its next GC, as after a start.
 
+mod arrivals;
 mod seen;
 mod segment;
 

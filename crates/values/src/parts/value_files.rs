@@ -78,8 +78,7 @@ pub const ORDERED: u8 = 6;
 /// Class of files that say where the values of other files have moved.
 pub const FORWARDS: u8 = 7;
 
-/// Memory that an open file takes: its record, its path, the state of its reader and append region. Measured with 8
-/// 000.
+/// Memory that an open file takes: its record, its path, the state of its reader and append region. Measured.
 const OPEN_FILE_BYTES: u64 = 1200;
 
 /// Tag of a file whose key range overlaps those of too many others. The manifest has another meaning for 1.
@@ -122,6 +121,8 @@ pub struct ValueFiles {
     syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
     unrecorded: Mutex<Vec<Arc<ValueFile>>>,
+    /// Files of ingests that no edit has named yet.
+    hidden: Mutex<BTreeMap<FileId, Arc<ValueFile>>>,
     /// Drained files.
     drained: Mutex<BTreeMap<FileId, Drained>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
@@ -178,6 +179,7 @@ impl ValueFiles {
             syncing: Mutex::default(),
             deleted: Mutex::default(),
             unrecorded: Mutex::default(),
+            hidden: Mutex::default(),
             drained: Mutex::default(),
             tails: Mutex::default(),
             unreadable: Mutex::default(),

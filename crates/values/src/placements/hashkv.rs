@@ -24,6 +24,7 @@
 
 mod cold_log;
 mod discards;
+mod ingest;
 pub mod options;
 mod ranges;
 mod regroup;
@@ -35,7 +36,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Corruption, FileId, Pointer, Result, Rewriter, SeqNo, planted};
+use bifold_contract::{Corruption, FileId, Pointer, Result, Rewriter, SeqNo, ValueEdit, planted};
 use bifold_format::{
     compression::Compressor,
     filter::key_hash,
@@ -45,6 +46,7 @@ use bifold_format::{
 use self::{
     cold_log::ColdLog,
     discards::Discards,
+    ingest::{Arriving, Ingest},
     ranges::Ranges,
     units::{Picked, Unit},
 };
@@ -52,6 +54,7 @@ use super::{Settings, ValueOptions};
 use crate::{
     parts::{
         budget::Budget,
+        ingested::IngestedFiles,
         segment_groups::{Groups, Region},
         sync::LockExt,
         value_files::{COLD, ValueFile, ValueFiles},
@@ -85,6 +88,8 @@ struct HashKvState {
     left_out: BTreeSet<FileId>,
     /// While logs are replayed: the sequence numbers of records in files that logs still have, ascending.
     in_tails: VecDeque<SeqNo>,
+    /// What ingests have written that are not in force.
+    arriving: Vec<Arriving>,
     record: Vec<u8>,
     compressor: Compressor,
 }
@@ -107,6 +112,7 @@ impl HashKv {
             ranges: Ranges::new(&filters),
             left_out: BTreeSet::new(),
             in_tails: VecDeque::new(),
+            arriving: Vec::new(),
             record: Vec::new(),
             compressor: Compressor::new(options.now().compression),
         };
@@ -289,6 +295,20 @@ impl Placement for HashKv {
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Discards::new(&self.state)))
+    }
+
+    fn ingester(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        let options = self.options.now();
+        let files = IngestedFiles::new(&self.files, options.file_bytes, options.compression);
+        Ok(Box::new(Ingest::new(&self.state, files, options.separates_from())))
+    }
+
+    fn comes_into_force(&self, edit: &ValueEdit) {
+        self.state.hold().take_in(&self.files, edit);
+    }
+
+    fn give_up(&self, _files: &ValueFiles, edit: &ValueEdit) {
+        self.state.hold().arrived(edit).clear();
     }
 
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

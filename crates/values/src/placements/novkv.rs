@@ -50,6 +50,7 @@ use crate::parts::{
     drop_keys::{DropFile, DropKeys},
     handles::Handles,
     hash_map::HashMap,
+    ingested::{IngestedFiles, IngestedLog},
     sorted_table::{Indexes, SortedTable},
     stale_estimate::StaleEstimate,
     sync::LockExt,
@@ -222,6 +223,12 @@ impl Placement for NovKv {
         let shared = Arc::clone(&self.shared);
         let drops = DropFile::new(&shared.files);
         Ok(Box::new(CollectDrops { shared, drops, dropped_bytes: 0, is_any_stale }))
+    }
+
+    fn ingester(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        let options = self.options.now();
+        let files = IngestedFiles::new(&self.shared.files, options.file_bytes, options.compression);
+        Ok(Box::new(IngestedLog::new(files, options.separates_from(), |_bytes| {})))
     }
 
     fn read(

@@ -50,6 +50,7 @@ use crate::{
         dead_counts::DeadCounts,
         forwarding::Forwarding,
         hash_map::HashMap,
+        ingested::{IngestedFiles, IngestedLog},
         value_files::{COLLECTED, FORWARDS, Stretches, ValueFile, ValueFiles},
     },
     placement::{
@@ -263,6 +264,12 @@ impl Placement for Streams {
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(Renew { shared: Arc::clone(&self.shared), dropped: Vec::new(), led_by: BTreeMap::new() }))
+    }
+
+    fn ingester(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        let (shared, options) = (Arc::clone(&self.shared), self.shared.options.now());
+        let files = IngestedFiles::new(&shared.files, options.file_bytes.min(FILE_BYTES_MAX), options.compression);
+        Ok(Box::new(IngestedLog::new(files, options.separates_from(), move |bytes| shared.clock.ingested(bytes))))
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

@@ -23,6 +23,7 @@ use crate::{
     parts::{
         dead_counts::CountDead,
         garbage_estimate::GarbageEstimate,
+        ingested::{IngestedFiles, IngestedLog},
         relocation::relocate,
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
@@ -217,6 +218,13 @@ impl Placement for WiscKey {
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
         Ok(Box::new(CountDead::default()))
+    }
+
+    fn ingester(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        let (options, garbage) = (self.options.now(), Arc::clone(&self.garbage));
+        let files = IngestedFiles::new(&self.files, options.file_bytes, options.compression);
+        // It may overwrite as much.
+        Ok(Box::new(IngestedLog::new(files, options.separates_from(), move |bytes| garbage.change(bytes))))
     }
 
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

@@ -114,6 +114,13 @@ impl Counters {
         self.user_bytes_written.fetch_add(ops.iter().map(bytes).sum::<usize>() as u64, Relaxed);
     }
 
+    /// Counts an ingest of so many entries, with so many bytes of keys and values.
+    pub fn ingested(&self, entries: u64, bytes: u64) {
+        self.commits.fetch_add(1, Relaxed);
+        self.operations.fetch_add(entries, Relaxed);
+        self.user_bytes_written.fetch_add(bytes, Relaxed);
+    }
+
     /// Counts a wait of a writer.
     pub fn stalled(&self, cause: StallCause, time: Duration) {
         let mut stalls = self.stalls.hold();

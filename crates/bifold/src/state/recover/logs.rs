@@ -7,7 +7,8 @@
 //! stop   the first commit that is torn or missing, or that leads to a missing value
 //! ```
 //!
-//! Commits have consecutive numbers, beginning with one that the manifest names. All commits before the stop
+//! Commits have consecutive numbers, beginning with one that the manifest names, except where a skip says that an
+//! ingest has taken some. All commits before the stop
 //! happened. What follows the stop was lost with the power, later logs included, and is skipped. **Unless it was
 //! durable:** a marker or a record appended after a sync says up to which commit everything is durable. A stop before
 //! that number is damage, whatever it looks like, and an error.
@@ -163,7 +164,8 @@ impl<'a> Finder<'a> {
                     }
                     // A marker at the end is not counted: it is not durable itself, and if torn it would look like
                     // the end of all logs.
-                    if !self.is_stopped() && record.operations().next().is_some() {
+                    let skips = record.skips_to().map_err(|damage| damage.of(reader.path()))?.is_some();
+                    if !self.is_stopped() && (skips || record.operations().next().is_some()) {
                         log.bytes = record.offset + u64::from(len);
                     }
                     is_first = false;
@@ -240,6 +242,10 @@ impl<'a> Finder<'a> {
             }
             // A power loss may have truncated the previous log at the end of a record, or removed its name.
             self.end_at(damage);
+            return Ok(());
+        }
+        if let Some(after) = record.skips_to().map_err(|damage| damage.of(reader.path()))? {
+            self.found.next = after;
             return Ok(());
         }
         let mut leads = Vec::new();

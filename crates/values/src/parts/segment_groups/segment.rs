@@ -22,7 +22,7 @@ pub struct Segment {
     pub last_gc: u64,
     pub(super) seen: Option<Seen>,
     /// Known keys that have no value here any more.
-    lost: u64,
+    pub(super) lost: u64,
     budget: Arc<Budget>,
 }
 

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, ValueFileMeta, planted};
+use bifold_contract::{FileId, IoSource, Pointer, Result, ValueEdit, ValueFileMeta, planted};
 use bifold_format::{
     names,
     value::{self, ValueRecord},
@@ -155,6 +155,14 @@ impl ValueFiles {
         Ok(self.copy_to(file, writer, true))
     }
 
+    /// Begins a file for what an ingest writes: see [`ValueFiles::finish_hidden`].
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin_ingested(&self, class: u8, group: u64) -> Result<Copy> {
+        self.begin_copy_for(class, group, IoSource::Value)
+    }
+
     /// Continues a file that no commit appends to. If the copy is not finished, the file is sealed.
     ///
     /// # Errors
@@ -231,17 +239,40 @@ impl ValueFiles {
     ///
     /// # Errors
     /// I/O errors; the file is then deleted.
-    pub fn finish_unsynced(&self, mut copy: Copy, extent: Option<Extent>) -> Result<(ValueFileMeta, Finished)> {
-        copy.write_out(copy.buffer.len())?;
-        copy.writer.start_writeback();
-        copy.undo.is_finished = true;
-        let Copy { file, writer, .. } = copy;
-        file.len.store(copy.end, Relaxed);
+    pub fn finish_unsynced(&self, copy: Copy, extent: Option<Extent>) -> Result<(ValueFileMeta, Finished)> {
+        let finished = end(copy)?;
         if let Some(extent) = extent {
-            let _it_had_none = file.extent.set(extent);
+            let _it_had_none = finished.file.extent.set(extent);
         }
-        self.insert(std::slice::from_ref(&file));
-        Ok((file.meta(self.context.keyspace), Finished { file, writer }))
+        self.insert(std::slice::from_ref(&finished.file));
+        Ok((finished.file.meta(self.context.keyspace), finished))
+    }
+
+    /// As [`ValueFiles::finish_unsynced`], but nobody finds the file before the edit that names it is in force.
+    ///
+    /// # Errors
+    /// As [`ValueFiles::finish_unsynced`].
+    pub fn finish_hidden(&self, copy: Copy) -> Result<(ValueFileMeta, Finished)> {
+        let finished = end(copy)?;
+        let file = Arc::clone(&finished.file);
+        let meta = file.meta(self.context.keyspace);
+        if planted!("ingest_shows_files_early") {
+            self.insert(std::slice::from_ref(&file));
+        } else {
+            self.hidden.hold().insert(file.id, file);
+        }
+        Ok((meta, finished))
+    }
+
+    /// Lets readers and GC find the hidden files that `edit` names. It is durable, and so are they.
+    pub(crate) fn unhide(&self, edit: &ValueEdit) {
+        let mut hidden = self.hidden.hold();
+        if hidden.is_empty() {
+            return;
+        }
+        let shown: Vec<Arc<ValueFile>> = edit.added.iter().filter_map(|meta| hidden.remove(&meta.id)).collect();
+        shown.iter().for_each(|file| file.recorded_len.store(file.len(), Relaxed));
+        self.insert(&shown);
     }
 
     /// Makes finished files durable, except for their names.
@@ -260,8 +291,20 @@ impl ValueFiles {
         Ok(())
     }
 
+    /// Deletes the hidden files that an edit names which was never recorded.
+    pub(crate) fn remove_hidden(&self, edit: &ValueEdit) {
+        let mut hidden = self.hidden.hold();
+        for file in edit.added.iter().filter_map(|meta| hidden.remove(&meta.id)) {
+            file.reader.remove_when_unused();
+        }
+    }
+
     /// Deletes a finished file that no edit has named.
     pub fn remove(&self, id: FileId) {
+        if let Some(file) = self.hidden.hold().remove(&id) {
+            file.reader.remove_when_unused();
+            return;
+        }
         let _alone = self.change.hold();
         let mut all = HashMap::clone(&self.all.load());
         if let Some(file) = all.remove(&id) {
@@ -269,6 +312,16 @@ impl ValueFiles {
             self.all.store(Arc::new(all));
         }
     }
+}
+
+/// Writes what is left of a copy. Nothing is appended any more.
+fn end(mut copy: Copy) -> Result<Finished> {
+    copy.write_out(copy.buffer.len())?;
+    copy.writer.start_writeback();
+    copy.undo.is_finished = true;
+    let Copy { file, writer, .. } = copy;
+    file.len.store(copy.end, Relaxed);
+    Ok(Finished { file, writer })
 }
 
 #[cfg(test)]

@@ -151,6 +151,14 @@ impl Ranges {
         self.regards.insert(file, upto);
     }
 
+    /// An ingest with numbers from this one on has written a file with keys from `first` to `last`.
+    pub fn note_ingest(&mut self, file: FileId, (first, last): (&[u8], &[u8]), seqno: SeqNo) {
+        self.regards.insert(file, seqno.saturating_sub(1));
+        if !self.known.is_empty() {
+            Arc::make_mut(&mut self.known).put_within(first, last);
+        }
+    }
+
     /// Reads those of an earlier session from these files.
     pub fn restore(&mut self, files: Vec<Arc<ValueFile>>) -> Result<()> {
         let mut found = Vec::new();

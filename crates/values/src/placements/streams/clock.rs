@@ -52,6 +52,11 @@ impl Clock {
         self.mean.store((mean * (MEAN_OVER - 1) + bytes).div_ceil(MEAN_OVER), Relaxed);
     }
 
+    /// An ingest has written a record.
+    pub fn ingested(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Relaxed);
+    }
+
     /// Nothing is appended to a file any more.
     pub fn sealed(&self, file: FileId) {
         self.sealed.hold().insert(file, self.written.load(Relaxed));

@@ -1,0 +1,219 @@
+//! Power is lost, or a call fails, at each moment of an ingest: all of it is there, or nothing.
+
+use std::sync::{Arc, Mutex};
+
+use bifold::{Db, Env, Keyspace, Options, PlacementKind};
+use bifold_io::{
+    faulty::{FaultKind, FaultyFs},
+    memory::{Fate, MemoryFs},
+};
+
+use super::{ALL, Model, expected, key, options, value};
+use crate::support::entries;
+
+/// The states of two keyspaces after each commit, and how many commits are promised.
+#[derive(Default)]
+struct Told {
+    states: Vec<[Model; 2]>,
+    /// The last state that is durable.
+    durable: usize,
+}
+
+/// A database and what it was told.
+struct Scene {
+    db: Db,
+    keyspaces: [Keyspace; 2],
+    told: Arc<Mutex<Told>>,
+}
+
+impl Scene {
+    fn new(env: Env, options: &Options) -> Self {
+        let db = Db::open_in(env, "/db", options.clone()).unwrap();
+        let other = db.keyspace("other", options.keyspace.clone()).unwrap();
+        let keyspaces = [db.default_keyspace().clone(), other];
+        let told = Told { states: vec![Default::default()], durable: 0 };
+        Self { db, keyspaces, told: Arc::new(Mutex::new(told)) }
+    }
+
+    /// Before the commit is made, so that an image with it is right.
+    fn tell(&self, change: impl FnOnce(&mut [Model; 2])) {
+        let mut told = self.told.lock().unwrap();
+        let mut state = told.states.last().unwrap().clone();
+        change(&mut state);
+        told.states.push(state);
+    }
+
+    fn put(&self, at: usize, n: u32, round: u32) -> bifold::Result<()> {
+        self.tell(|state| drop(state[at].insert(key(n), value(n, round))));
+        self.keyspaces[at].put(key(n), value(n, round))
+    }
+
+    /// Everything so far is durable.
+    fn is_durable(&self) {
+        let mut told = self.told.lock().unwrap();
+        told.durable = told.states.len() - 1;
+    }
+
+    fn ingest(&self, keys: impl Iterator<Item = u32> + Clone, round: u32) -> bifold::Result<()> {
+        let mut ingest = self.keyspaces[0].ingest()?;
+        keys.clone().try_for_each(|n| ingest.put(key(n), value(n, round)))?;
+        // A commit that the ingest must not overtake.
+        self.put(1, round, round)?;
+        self.tell(|state| state[0].extend(keys.map(|n| (key(n), value(n, round)))));
+        ingest.finish()?;
+        self.is_durable();
+        Ok(())
+    }
+
+    /// Ingests over a memtable, over tables, into nothing; with commits before and after each.
+    fn play(&self) -> bifold::Result<()> {
+        for n in 0..20 {
+            self.put((n % 2) as usize, n, 0)?;
+        }
+        self.ingest((0..60).step_by(3), 1)?;
+        self.put(0, 3, 2)?;
+        self.put(1, 3, 2)?;
+        self.db.flush()?;
+        self.put(0, 6, 3)?;
+        self.ingest(0..30, 4)?;
+        self.put(0, 4, 5)?;
+        self.ingest(100..130, 6)?;
+        self.put(0, 101, 7)?;
+        self.put(1, 101, 7)
+    }
+}
+
+/// The contents of a database that is opened from these files.
+fn contents(fs: MemoryFs, options: &Options) -> [Model; 2] {
+    let env = Env { fs: Arc::new(fs), ..Env::system() };
+    let db = Db::open_in(env, "/db", options.clone()).unwrap();
+    let model = |keyspace: &Keyspace| -> Model {
+        let all = entries(keyspace.iter());
+        let model: Model = all.iter().cloned().map(|(key, value)| (String::from_utf8(key).unwrap(), value)).collect();
+        assert_eq!(expected(&model), all);
+        for (key, value) in &model {
+            assert_eq!(keyspace.get(key).unwrap().as_deref(), Some(&**value), "{key}");
+        }
+        model
+    };
+    let other = db.existing_keyspace("other").unwrap();
+    let before = [model(db.default_keyspace()), other.as_ref().map(&model).unwrap_or_default()];
+    // GC and merges find the same.
+    db.compact().unwrap();
+    db.collect_garbage().unwrap();
+    assert_eq!([model(db.default_keyspace()), other.as_ref().map(model).unwrap_or_default()], before);
+    db.close().unwrap();
+    before
+}
+
+#[test]
+fn a_power_loss_leaves_all_of_an_ingest_or_nothing_and_all_that_came_before() {
+    for placement in ALL {
+        let (fs, options) = (MemoryFs::new(), options(placement));
+        let scene = Scene::new(Env { fs: Arc::new(fs.clone()), ..Env::system() }, &options);
+        let images = Arc::new(Mutex::new(Vec::new()));
+        let (here, kept, told) = (fs.clone(), Arc::clone(&images), Arc::clone(&scene.told));
+        fs.set_hook(Some(Arc::new(move |call, op, _| {
+            let fates = [Fate::DropUnsynced, Fate::KeepAll, Fate::Random(call), Fate::Prefix(call)];
+            let fate = fates[(call % 4) as usize];
+            let told = told.lock().unwrap();
+            kept.lock().unwrap().push((here.power_loss(fate), fate, told.durable, told.states.len(), op));
+        })));
+        scene.play().unwrap();
+        fs.set_hook(None);
+        let states = std::mem::take(&mut scene.told.lock().unwrap().states);
+        let images = std::mem::take(&mut *images.lock().unwrap());
+        assert!(images.len() > 100, "{placement:?}: {} images", images.len());
+        for (at, (image, fate, durable, told, op)) in images.into_iter().enumerate() {
+            let what = format!("{placement:?}, image {at}, {fate:?} after {op:?}");
+            let found = contents(image, &options);
+            let is_right = states[durable..told].contains(&found);
+            assert!(is_right, "{what}: not a state after one of commits {durable} to {told}, but {:?}", lost(&found));
+        }
+    }
+}
+
+fn lost(found: &[Model; 2]) -> Vec<Vec<&String>> {
+    found.iter().map(|model| model.keys().collect()).collect()
+}
+
+#[test]
+fn a_failing_call_leaves_all_of_an_ingest_or_nothing() {
+    for (placement, kinds) in ALL.into_iter().zip([FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle()) {
+        let options = options(placement);
+        let calls = |memory: &MemoryFs, at: u64| {
+            let faulty = FaultyFs::over_memory(memory.clone());
+            let scene = Scene::new(Env { fs: Arc::new(faulty.clone()), ..Env::system() }, &options);
+            let begin = faulty.calls();
+            faulty.decide_by(Box::new(move |call| (call.number == begin + at).then_some(kinds)));
+            let played = scene.play();
+            faulty.clear();
+            (played, faulty.calls() - begin, scene)
+        };
+        let (played, all, scene) = calls(&MemoryFs::new(), u64::MAX / 2);
+        played.unwrap();
+        drop(scene);
+        let (mut failed, mut memory);
+        failed = 0;
+        // The first ones are those of commits, which others prove.
+        for at in (1..all).step_by(3) {
+            memory = MemoryFs::new();
+            let (played, _, scene) = calls(&memory, at);
+            failed += u64::from(played.is_err());
+            let told = std::mem::take(&mut *scene.told.lock().unwrap());
+            if played.is_err() {
+                // Reads go on.
+                let readable: Vec<_> = scene.keyspaces.iter().map(|keyspace| entries(keyspace.iter())).collect();
+                let is_shown = |state: &[Model; 2]| *readable == state.each_ref().map(expected);
+                assert!(told.states[told.durable..].iter().any(is_shown), "{placement:?}, call {at}: {played:?}");
+            }
+            drop(scene);
+            for fate in [Fate::KeepAll, Fate::DropUnsynced] {
+                let found = contents(memory.power_loss(fate), &options);
+                let is_right = told.states[told.durable..].contains(&found);
+                assert!(is_right, "{placement:?}, call {at} of {all}, {fate:?}: {played:?}");
+            }
+        }
+        assert!(failed > 10, "{placement:?}: {failed} of {all} calls");
+    }
+}
+
+/// What an ingest wrote for keys whose older values are in groups must not count before it is in force.
+#[test]
+fn gc_meets_an_open_ingest() {
+    // All of them fill value files while the ingest is open.
+    let keys = |round: u32| (0..300).step_by(if round < 7 { 1 } else { 2 });
+    for placement in ALL {
+        let fs = MemoryFs::new();
+        let options = options(placement);
+        let db = Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", options).unwrap();
+        let ks = db.default_keyspace();
+        let mut model = Model::new();
+        for round in 0..4 {
+            for n in 0..300 {
+                ks.put(key(n), value(n, round)).unwrap();
+                model.insert(key(n), value(n, round));
+            }
+        }
+        for (round, finishes) in [(5, false), (6, true), (7, false), (8, true)] {
+            let mut ingest = ks.ingest().unwrap();
+            keys(round).for_each(|n| ingest.put(key(n), value(n, round)).unwrap());
+            db.compact().unwrap();
+            db.collect_garbage().unwrap();
+            assert_eq!(entries(ks.iter()), expected(&model), "{placement:?}, {round}: open");
+            if finishes {
+                ingest.finish().unwrap();
+                model.extend(keys(round).map(|n| (key(n), value(n, round))));
+            } else {
+                drop(ingest);
+            }
+            assert_eq!(entries(ks.iter()), expected(&model), "{placement:?}, {round}: ended");
+            db.collect_garbage().unwrap();
+            db.compact().unwrap();
+            db.collect_garbage().unwrap();
+            assert_eq!(entries(ks.iter()), expected(&model), "{placement:?}, {round}: collected");
+        }
+        // What is overwritten is not kept for good.
+        assert!(placement == PlacementKind::Inline || db.stats().space.values_bytes < 400_000, "{placement:?}");
+    }
+}
