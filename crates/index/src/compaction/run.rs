@@ -12,7 +12,7 @@
 //! * range tombstones go into every output table, clipped to the keys between the neighbouring tables.
 //!
 //! An entry that has expired, and that no snapshot sees alive, becomes a tombstone: what it overwrites stays hidden
-//! ([`expired`]).
+//! (`expired.rs`).
 //!
 //! Invariants: output tables do not overlap, and all versions of a key are in one of them. After an error no output
 //! is left and nothing else has changed.
