@@ -2,6 +2,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod batch;
+pub(crate) mod changes;
 pub(crate) mod checkpoint;
 pub(crate) mod db;
 pub mod events;

@@ -1,6 +1,7 @@
 //! From a batch to the log and the memtable: the only path of writes.
 
 pub(crate) mod ingest;
+pub(crate) mod kept_logs;
 pub(crate) mod memory;
 pub(crate) mod moves;
 pub(crate) mod notices;

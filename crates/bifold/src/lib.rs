@@ -78,6 +78,7 @@ mod waiting;
 pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
+    changes::{Change, ChangeKind, Changes, RetainChanges},
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
     events,

@@ -1,5 +1,7 @@
 //! Everything that can go wrong. Each message says what happened, where, and what to do.
 
+use crate::SeqNo;
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -104,6 +106,13 @@ pub enum Error {
         bytes: u64,
         /// What they may take.
         bytes_max: u64,
+    },
+    /// Changes that were asked for are no longer kept.
+    ChangesGone {
+        /// After which number they were asked for.
+        since: SeqNo,
+        /// The first one that is still there.
+        first: SeqNo,
     },
 }
 
@@ -216,7 +225,8 @@ impl Error {
             | Self::ReadOnly
             | Self::Closed { .. }
             | Self::Conflict { .. }
-            | Self::TransactionTooLarge { .. } => None,
+            | Self::TransactionTooLarge { .. }
+            | Self::ChangesGone { .. } => None,
         }
     }
 }
@@ -225,6 +235,13 @@ impl fmt::Display for Corruption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "damaged {} at offset {}: expected {}, found {}", self.what, self.offset, self.expected, self.found)
     }
+}
+
+/// A key as messages show it: not all of a long one.
+fn shown(key: &[u8]) -> String {
+    let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
+    let more = if shown.len() < key.len() { "…" } else { "" };
+    format!("{}{more}", shown.escape_ascii())
 }
 
 impl fmt::Display for Error {
@@ -249,11 +266,10 @@ impl fmt::Display for Error {
             Self::NotFound { path } => {
                 write!(f, "no Bifold database in {}: check the path, or create one by writing to it", path.display())
             }
-            Self::NewerFormat { path, found, supported } => write!(
-                f,
-                "{} has format version {found}, this release reads up to {supported}: upgrade Bifold",
-                path.display()
-            ),
+            Self::NewerFormat { path, found, supported } => {
+                let path = path.display();
+                write!(f, "{path} has format version {found}, this release reads up to {supported}: upgrade Bifold")
+            }
             Self::Poisoned { cause } => write!(
                 f,
                 "the database stopped accepting writes after an earlier failure ({cause}); reads still work; \
@@ -273,20 +289,21 @@ impl fmt::Display for Error {
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),
-            Self::Conflict { keyspace, key } => {
-                let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
-                let more = if shown.len() < key.len() { "…" } else { "" };
-                write!(
-                    f,
-                    "conflict: key `{}{more}` of keyspace `{keyspace}` was changed after the transaction began; \
-                     nothing was committed; begin again, or use `Db::transact`, which does",
-                    shown.escape_ascii()
-                )
-            }
+            Self::Conflict { keyspace, key } => write!(
+                f,
+                "conflict: key `{}` of keyspace `{keyspace}` was changed after the transaction began; nothing was \
+                 committed; begin again, or use `Db::transact`, which does",
+                shown(key)
+            ),
             Self::TransactionTooLarge { bytes, bytes_max } => write!(
                 f,
                 "open transactions would take {bytes} bytes, they may take {bytes_max}; nothing was committed; split \
                  the transaction, read less in it, end others, or raise `transaction_bytes_max` or `memory_limit`"
+            ),
+            Self::ChangesGone { since, first } => write!(
+                f,
+                "the changes after {since} are no longer there, the first one that is has number {first}: read the \
+                 keyspaces themselves and go on from the number of that snapshot, or keep more by `retain_changes`"
             ),
         }
     }

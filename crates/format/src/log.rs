@@ -6,13 +6,17 @@
 //! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
 //! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
 //!           7 put until │ 8 put pointer until: the value begins with the instant, and the length counts it
+//!           10 put pointer, with the value │ 11 put pointer until, with the value
+//!              the value here is: length u8 of what kind 2 or 8 has │ that │ the value itself
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
+//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
-//! says that no operation has the numbers in between: an ingest has one of them, or none happened.
+//! says that no operation has the numbers in between: an ingest has one of them, or none happened. A log that begins
+//! with a record of changes has each value that a commit puts: it is kept for the change feed, within these limits.
 
 use bifold_contract::{
     Corruption, FileId, KeyspaceId, Millis, SeqNo,
@@ -39,7 +43,10 @@ const DELETE_RANGE_UNBOUNDED: u8 = 5;
 const DURABLE: u8 = 6;
 const PUT_UNTIL: u8 = 7;
 const PUT_POINTER_UNTIL: u8 = 8;
+const PUT_POINTER_AND_VALUE: u8 = 10;
+const PUT_POINTER_AND_VALUE_UNTIL: u8 = 11;
 const SKIP: u8 = 16;
+const CHANGES: u8 = 17;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -84,6 +91,16 @@ impl<'a> LogEncoder<'a> {
         self.key_and_value(PUT_POINTER_UNTIL, keyspace, key, payload);
     }
 
+    /// As [`LogEncoder::pointer`], with the value itself for those who read changes.
+    pub fn pointer_and_value(&mut self, keyspace: KeyspaceId, key: &[u8], pointer: &[u8], value: &[u8]) {
+        self.key_and_parts(PUT_POINTER_AND_VALUE, keyspace, key, &[&[pointer.len() as u8], pointer, value]);
+    }
+
+    /// As [`LogEncoder::pointer_until`], with the value itself.
+    pub fn pointer_and_value_until(&mut self, keyspace: KeyspaceId, key: &[u8], payload: &[u8], value: &[u8]) {
+        self.key_and_parts(PUT_POINTER_AND_VALUE_UNTIL, keyspace, key, &[&[payload.len() as u8], payload, value]);
+    }
+
     /// Deletes a key.
     pub fn delete(&mut self, keyspace: KeyspaceId, key: &[u8]) {
         self.key_only(DELETE, keyspace, key);
@@ -107,6 +124,13 @@ impl<'a> LogEncoder<'a> {
     pub fn skip(&mut self, next: SeqNo) {
         self.out.push(SKIP);
         put_varint(self.out, next);
+    }
+
+    /// Makes the record the first one of a log that is kept for the change feed, within these limits.
+    pub fn changes(&mut self, bytes: u64, millis: u64) {
+        self.out.push(CHANGES);
+        put_varint(self.out, bytes);
+        put_varint(self.out, millis);
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -163,12 +187,13 @@ pub struct LogRecord<'a> {
 pub enum Operation<'a> {
     /// Sets a key to a value.
     Put { keyspace: KeyspaceId, key: &'a [u8], value: &'a [u8] },
-    /// Sets a key to a separated value at an encoded address.
-    Pointer { keyspace: KeyspaceId, key: &'a [u8], pointer: &'a [u8] },
+    /// Sets a key to a separated value at an encoded address. The value itself is there for those who read changes, but
+    /// not where GC has moved it.
+    Pointer { keyspace: KeyspaceId, key: &'a [u8], pointer: &'a [u8], value: Option<&'a [u8]> },
     /// Sets a key to a value that expires.
     PutUntil { keyspace: KeyspaceId, key: &'a [u8], instant: Millis, value: &'a [u8] },
     /// Sets a key to a separated value that expires: the payload of the entry, and the address in it.
-    PointerUntil { keyspace: KeyspaceId, key: &'a [u8], payload: &'a [u8], pointer: &'a [u8] },
+    PointerUntil { keyspace: KeyspaceId, key: &'a [u8], payload: &'a [u8], pointer: &'a [u8], value: Option<&'a [u8]> },
     /// Deletes a key.
     Delete { keyspace: KeyspaceId, key: &'a [u8] },
     /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
@@ -266,6 +291,24 @@ impl<'a> LogRecord<'a> {
         }
     }
 
+    /// The limits within which the log is kept for the change feed, in bytes and milliseconds, if the record says that.
+    ///
+    /// # Errors
+    /// If it cannot be decoded.
+    pub fn keeps_changes(&self) -> Result<Option<(u64, u64)>, Corruption> {
+        match self.payload.split_first() {
+            Some((&CHANGES, rest)) => {
+                let mut input = Input::new(rest, "log record of changes");
+                let mut limits = || {
+                    let limits = (input.varint()?, input.varint()?);
+                    input.end().map(|()| limits)
+                };
+                limits().map(Some).map_err(|d: Corruption| d.at(self.offset + HEADER_BYTES as u64))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// The number that is all there is behind a first byte of this `kind`.
     fn number_behind(&self, kind: u8, what: &'static str) -> Result<Option<SeqNo>, Corruption> {
         match self.payload.split_first() {
@@ -282,7 +325,7 @@ impl<'a> LogRecord<'a> {
     /// or that the writer has a bug.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
-        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP)));
+        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES)));
         let mut input = Input::new(if has_none { &[] } else { self.payload }, "log operation");
         let mut failed = false;
         std::iter::from_fn(move || {
@@ -304,6 +347,19 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
     Ok(match kind {
         DELETE => Operation::Delete { keyspace, key: input.take(key_len)? },
         DELETE_RANGE_UNBOUNDED => Operation::DeleteRange { keyspace, start: input.take(key_len)?, end: None },
+        PUT_POINTER_AND_VALUE | PUT_POINTER_AND_VALUE_UNTIL => {
+            let value_len = input.varint32()? as usize;
+            let (key, both) = (input.take(key_len)?, input.take(value_len)?);
+            let parts = both.split_first().and_then(|(&len, rest)| rest.split_at_checked(len.into()));
+            let damaged = || start.damage("an address, and a value behind it", format!("{value_len} bytes"));
+            let (payload, value) = parts.ok_or_else(damaged)?;
+            let value = Some(value);
+            match kind {
+                PUT_POINTER_AND_VALUE => Operation::Pointer { keyspace, key, pointer: payload, value },
+                _ if payload.len() < INSTANT_BYTES => return Err(damaged()),
+                _ => Operation::PointerUntil { keyspace, key, payload, pointer: expiry::split(payload).1, value },
+            }
+        }
         PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL => {
             let value_len = input.varint32()? as usize;
             let (key, value) = (input.take(key_len)?, input.take(value_len)?);
@@ -312,130 +368,23 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
             match kind {
                 PUT_UNTIL if has_instant => Operation::PutUntil { keyspace, key, instant, value: rest },
                 PUT_POINTER_UNTIL if has_instant => {
-                    Operation::PointerUntil { keyspace, key, payload: value, pointer: rest }
+                    Operation::PointerUntil { keyspace, key, payload: value, pointer: rest, value: None }
                 }
                 PUT_UNTIL | PUT_POINTER_UNTIL => {
                     return Err(start.damage("a value behind an instant of 6 bytes", format!("{value_len} bytes")));
                 }
                 PUT => Operation::Put { keyspace, key, value },
-                PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value },
+                PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value, value: None },
                 _ => Operation::DeleteRange { keyspace, start: key, end: Some(value) },
             }
         }
         other => {
-            return Err(start.damage("an operation of kind 1 to 5, 7 or 8 (upgrade Bifold)", format!("kind {other}")));
+            return Err(
+                start.damage("an operation of kind 1 to 5, 7, 8, 10 or 11 (upgrade Bifold)", format!("kind {other}"))
+            );
         }
     })
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn encode(commits: &[(SeqNo, Vec<Operation<'_>>)]) -> Vec<u8> {
-        let mut bytes = header(5).to_vec();
-        for (first, operations) in commits {
-            let offset = bytes.len() as u64;
-            let mut encoder = LogEncoder::begin(&mut bytes, 5, offset, *first);
-            for operation in operations {
-                match *operation {
-                    Operation::Put { keyspace, key, value } => encoder.put(keyspace, key, value),
-                    Operation::Pointer { keyspace, key, pointer } => encoder.pointer(keyspace, key, pointer),
-                    Operation::PutUntil { keyspace, key, instant, value } => {
-                        encoder.put_until(keyspace, key, instant, value);
-                    }
-                    Operation::PointerUntil { keyspace, key, payload, .. } => {
-                        encoder.pointer_until(keyspace, key, payload);
-                    }
-                    Operation::Delete { keyspace, key } => encoder.delete(keyspace, key),
-                    Operation::DeleteRange { keyspace, start, end } => encoder.delete_range(keyspace, start, end),
-                }
-            }
-            encoder.finish(Before::Unsynced);
-        }
-        bytes
-    }
-
-    #[test]
-    fn commits_come_back() {
-        let commits = vec![
-            (1, vec![Operation::Put { keyspace: 0, key: b"k", value: b"v" }]),
-            (
-                2,
-                vec![
-                    Operation::Delete { keyspace: 300, key: b"k" },
-                    Operation::DeleteRange { keyspace: 1, start: b"", end: Some(b"m") },
-                    Operation::DeleteRange { keyspace: 1, start: b"z", end: None },
-                    Operation::Pointer { keyspace: 2, key: b"p", pointer: b"here" },
-                ],
-            ),
-            (6, vec![Operation::Put { keyspace: 0, key: b"empty", value: b"" }]),
-            (
-                7,
-                vec![
-                    Operation::PutUntil { keyspace: 0, key: b"soon", instant: 1_764_000_000_000, value: b"v" },
-                    Operation::PutUntil { keyspace: 0, key: b"empty", instant: 0, value: b"" },
-                    Operation::PointerUntil { keyspace: 2, key: b"p", payload: b"instanthere", pointer: b"there" },
-                ],
-            ),
-        ];
-        let bytes = encode(&commits);
-        let mut reader = LogReader::new(&bytes, 5).unwrap();
-        for (first, operations) in &commits {
-            let record = reader.next().unwrap().unwrap();
-            assert_eq!(record.first_seqno, *first);
-            assert_eq!(record.operations().collect::<Result<Vec<_>, _>>().unwrap(), *operations);
-        }
-        assert!(reader.next().is_none());
-        assert_eq!(reader.tail(), Tail::Clean);
-    }
-
-    #[test]
-    fn a_value_too_short_for_its_instant_is_damage() {
-        for kind in [PUT_UNTIL, PUT_POINTER_UNTIL] {
-            let payload = [kind, 1, 1, 5, b'k', 1, 2, 3, 4, 5];
-            let record = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &payload };
-            assert!(record.operations().next().is_some_and(|operation| operation.is_err()));
-        }
-    }
-
-    #[test]
-    fn a_marker_is_not_a_commit_and_says_what_is_durable() {
-        let mut bytes = header(5).to_vec();
-        for (number, before, marks) in
-            [(8, Before::Unsynced, Some(7)), (8, Before::Synced, Some(3)), (8, Before::Synced, None)]
-        {
-            let offset = bytes.len() as u64;
-            let mut encoder = LogEncoder::begin(&mut bytes, 5, offset, number);
-            match marks {
-                Some(last) => encoder.durable(last),
-                None => encoder.delete(1, b"k"),
-            }
-            encoder.finish(before);
-        }
-        let records: Vec<_> = LogReader::new(&bytes, 5).unwrap().map(Result::unwrap).collect();
-        let answers: Vec<_> =
-            records.iter().map(|record| (record.durable().unwrap(), record.operations().count())).collect();
-        assert_eq!(answers, [(7, 0), (7, 0), (7, 1)]);
-        let bad = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &[DURABLE, 0x80] };
-        assert!(bad.durable().is_err());
-    }
-
-    #[test]
-    fn the_bytes_of_a_commit_are_the_documented_ones() {
-        let bytes = encode(&[(7, vec![Operation::Put { keyspace: 1, key: b"key", value: b"value" }])]);
-        let hex: Vec<String> = bytes[32..].iter().map(|b| format!("{b:02x}")).collect();
-        assert_eq!(hex[..13].concat(), "5b000c00000007000000000000".to_string());
-        assert_eq!(hex[21..].concat(), "d7010103056b657976616c7565b1");
-    }
-
-    proptest! {
-        #[test]
-        fn no_payload_makes_the_decoder_panic(payload: Vec<u8>) {
-            let record = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload: &payload };
-            let _any_answer: Vec<_> = record.operations().collect();
-        }
-    }
-}
+mod tests;

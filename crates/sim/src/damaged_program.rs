@@ -168,6 +168,8 @@ impl<'a> DamagedStage<'a> {
             ReadCommand::Stats => words.extend(["stats".into(), self.db().into_os_string()]),
             ReadCommand::Export(keyspace) => {
                 words.extend(["export".into(), self.db().into_os_string(), "--keyspace".into(), keyspace.into()]);
+                // Some entries expire.
+                words.extend(["--format".into(), "jsonl".into()]);
             }
             ReadCommand::Salvage => {
                 let files = fs::read_dir(self.db()).map_err(|e| self.cannot(&e))?;

@@ -121,6 +121,8 @@ const UNSEEN: Test = Test::Unit("bifold", "gc::tests::a_snapshot_reads");
 const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
+const CHANGES: Test = Test::Integration("bifold", "all", "changes::");
+
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
@@ -264,6 +266,9 @@ pub const ALL: &[Planted] = &[
     bug("snapshots_read_with_now", EXPIRY),
     bug("time_goes_back", EXPIRY),
     bug("transaction_overlooks_expiry", EXPIRY),
+    bug("moves_are_changes", CHANGES),
+    bug("keep_unsynced_logs", CHANGES),
+    bug("forget_kept_logs", CHANGES),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),
     bug("ingest_takes_any_order", INGEST),

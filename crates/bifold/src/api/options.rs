@@ -31,7 +31,7 @@ pub use self::{
     text::Renamed,
     values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
-use super::{events::Listener, placement::Registry};
+use super::{changes::RetainChanges, events::Listener, placement::Registry};
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -152,6 +152,11 @@ pub struct Options {
     /// cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made smaller where that asks for it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub transaction_bytes_max: Option<u64>,
+    /// How long commits are kept for [`Db::changes`](crate::Db::changes). Logs stay that long, and have the values that
+    /// are separated, too, so those are written twice; each flush syncs the log. Unset: as when the database was last
+    /// written to, or not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retain_changes: Option<RetainChanges>,
     /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
@@ -180,6 +185,7 @@ impl Default for Options {
             log_bytes: 512 << 20,
             free_bytes_min: None,
             transaction_bytes_max: None,
+            retain_changes: None,
             placements: Registry::default(),
             listener: Listener::default(),
             keyspace: KeyspaceOptions::default(),

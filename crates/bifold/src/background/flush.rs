@@ -131,6 +131,8 @@ impl Flusher {
     fn sync_log_for_others(&self, tree: &Arc<Tree>, layer: &Layer) -> Result<()> {
         let unwritten = |p: &&Arc<Tree>| !Arc::ptr_eq(p, tree) && p.view().layers().any(|l| !l.memtable.is_empty());
         match layer.memtable.max_seqno() {
+            // A log that is kept must not lose its end when its entries are durable in tables.
+            _ if self.wal.hold().keeps_changes() && !planted!("keep_unsynced_logs") => self.syncs.sync_everything(),
             // During recovery values are rewritten under old numbers, so numbers do not say what is durable.
             _ if tree.placement().has_unsynced() => self.syncs.sync_everything(),
             Some(last) if self.trees.all().iter().any(|p| unwritten(&p)) => self.syncs.sync_upto(last),

@@ -121,6 +121,11 @@ impl Ingests {
     pub fn begin(&self, tree: &Arc<Tree>) -> Result<IngestRun> {
         self.health.takes_writes()?;
         tree.readable(&self.health)?;
+        if self.wal.hold().keeps_changes() {
+            let reason =
+                "the change feed would not have it: use puts, or open the database with `retain_changes` of 0 bytes";
+            return Err(Error::invalid("ingest", reason));
+        }
         let mut open = self.open.hold();
         if let Some(keyspace) = &*open {
             let reason = format!("one into keyspace `{keyspace}` is open: finish it or drop it first");

@@ -84,7 +84,7 @@ impl MoveCommits {
         let (bytes, committer) = (ops.iter().map(Op::memtable_bytes).sum(), &*self.committer);
         committer.health.watch(committer.make_room(wal, &ops, bytes))?;
         let mut laps = Laps::begin(&*committer.clock, committer.clock.now());
-        committer.health.watch(committer.log_and_apply(wal, &ops, Durability::Buffered, &mut laps))?;
+        committer.health.watch(committer.log_and_apply(wal, (&ops, &ops), Durability::Buffered, &mut laps))?;
         committer.counters.gc.moved(moves);
         Ok(())
     }

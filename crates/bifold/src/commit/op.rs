@@ -100,6 +100,14 @@ impl Op<'_> {
         self.tree.view().values.write(op, seqno)
     }
 
+    /// The value that it sets, unless that is given by its address.
+    pub fn value(&self) -> Option<&[u8]> {
+        match self.act {
+            Act::Put(value) | Act::PutUntil(value, _) => Some(value),
+            _ => None,
+        }
+    }
+
     /// Bytes it takes in a memtable.
     pub fn memtable_bytes(&self) -> u64 {
         match self.act {

@@ -16,6 +16,7 @@
 use std::{
     collections::VecDeque,
     sync::{Arc, Weak},
+    time::Duration,
 };
 
 use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo, planted};
@@ -26,6 +27,7 @@ use bifold_format::{
 use bifold_io::{Dir, Writer};
 
 use crate::{
+    commit::kept_logs::KeptLogs,
     state::{
         health::Health,
         tree::{Tree, Values},
@@ -56,6 +58,8 @@ pub(crate) struct Wal {
     closed_max: usize,
     /// Logs that exist, oldest first, the current one last.
     files: Vec<LogFile>,
+    /// Those that only the change feed needs, and for how long.
+    kept: KeptLogs,
     pending: Vec<u8>,
     /// The number the next operation gets.
     next_seqno: SeqNo,
@@ -78,6 +82,8 @@ pub(crate) struct LogFile {
     pub bytes: u64,
     /// The number of the first operation in it, or of the next one while it is empty.
     pub first: SeqNo,
+    /// Whether it has all that a change feed needs.
+    pub has_changes: bool,
 }
 
 #[derive(Clone)]
@@ -91,14 +97,45 @@ impl Wal {
     ///
     /// # Errors
     /// I/O errors.
-    pub fn begin(dir: &Dir, id: FileId, next_seqno: SeqNo) -> Result<Self> {
+    pub fn begin(dir: &Dir, id: FileId, next_seqno: SeqNo, kept: KeptLogs) -> Result<Self> {
         let current = create(dir, id)?;
-        Ok(Self {
+        let has_changes = kept.limits.is_some();
+        let mut wal = Self {
             current: Some(current),
-            files: vec![LogFile { id, bytes: 0, first: next_seqno }],
+            files: vec![LogFile { id, bytes: 0, first: next_seqno, has_changes }],
+            kept,
             new_in_dir: true,
             ..Self::none(dir, next_seqno)
-        })
+        };
+        wal.note_changes()?;
+        Ok(wal)
+    }
+
+    /// Notes at the beginning of a log that it is kept for the change feed, if it is.
+    fn note_changes(&mut self) -> Result<()> {
+        let Some(limits) = self.kept.limits else { return Ok(()) };
+        self.append(0, |encoder| limits.encode(encoder)).map(drop)
+    }
+
+    /// Whether logs are kept for the change feed.
+    pub fn keeps_changes(&self) -> bool {
+        self.kept.limits.is_some()
+    }
+
+    /// Logs that only the change feed needs.
+    pub fn kept(&self) -> &KeptLogs {
+        &self.kept
+    }
+
+    /// The logs that a change feed reads, oldest first, with everything in their files that is visible.
+    ///
+    /// # Errors
+    /// I/O errors; the log must not be used after one.
+    pub fn changes(&mut self) -> Result<Vec<LogFile>> {
+        self.write_out()?;
+        let all: Vec<LogFile> = self.kept.files().chain(self.files()).collect();
+        let without = all.iter().rposition(|log| !log.has_changes);
+        Ok(all[without.map_or(0, |at| at + 1)..].to_vec())
     }
 
     /// No log: the database is open read-only.
@@ -109,6 +146,7 @@ impl Wal {
             unsynced: Vec::new(),
             closed_max: (dir.open_files().max / CLOSED_SHARE).clamp(1, CLOSED_MAX),
             files: Vec::new(),
+            kept: KeptLogs::default(),
             pending: Vec::new(),
             next_seqno,
             new_in_dir: false,
@@ -226,14 +264,15 @@ impl Wal {
         if let Some(last) = self.files.last_mut() {
             last.bytes = closed.file.len();
         }
-        self.files.push(LogFile { id, bytes: 0, first: self.next_seqno });
+        let has_changes = self.keeps_changes();
+        self.files.push(LogFile { id, bytes: 0, first: self.next_seqno, has_changes });
         self.unsynced.push(closed);
         if self.has_many_closed() && planted!("close_unsynced_logs") {
             self.unsynced.remove(0);
         }
         self.synced_bytes = 0;
         self.new_in_dir = true;
-        Ok(())
+        self.note_changes()
     }
 
     /// Whether so many closed logs are open that whoever has closed one should sync them, without the commit lock.
@@ -269,12 +308,12 @@ impl Wal {
     }
 
     /// Forgets logs below `floor`. The caller deletes the returned files.
-    pub fn forget_below(&mut self, floor: FileId) -> Vec<FileId> {
+    pub fn forget_below(&mut self, floor: FileId, now: Duration) -> Vec<FileId> {
         let current = self.current();
         self.unsynced.retain(|log| log.id >= floor);
-        let forgotten = self.files.iter().map(|f| f.id).filter(|&id| id < floor && id != current).collect();
-        self.files.retain(|f| f.id >= floor || f.id == current);
-        forgotten
+        let (forgotten, files) = self.files.drain(..).partition(|f| f.id < floor && f.id != current);
+        self.files = files;
+        self.kept.take(forgotten, now)
     }
 
     /// The floor if no log before `id` is needed any more.
@@ -425,7 +464,7 @@ mod tests {
         let faulty = FaultyFs::over_memory(MemoryFs::default());
         let dir = Dir::new(Arc::new(faulty.clone()), Path::new("/db"));
         dir.create_dir().unwrap();
-        let mut wal = Wal::begin(&dir, 1, 1).unwrap();
+        let mut wal = Wal::begin(&dir, 1, 1, KeptLogs::default()).unwrap();
         wal.append(1, |commit| commit.put(1, b"key", b"value")).unwrap();
         let (wal, health) = (FairLock::new(wal), Health::default());
         faulty.decide_by(Box::new(|call| (call.op == "sync").then_some(FaultKind::EIO)));

@@ -160,7 +160,7 @@ impl Committer {
         laps: &mut Laps<'_>,
     ) -> Result<SeqNo> {
         if ops.iter().all(|op| !op.tree.routes) {
-            return self.log_and_apply(wal, ops, durability, laps);
+            return self.log_and_apply(wal, (ops, ops), durability, laps);
         }
         let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
         let mut ends = Vec::with_capacity(ops.len());
@@ -190,20 +190,21 @@ impl Committer {
             })
             .collect();
         laps.end(Step::Values);
-        let last = self.log_and_apply(wal, &separated, durability, laps)?;
+        let last = self.log_and_apply(wal, (&separated, ops), durability, laps)?;
         sampled.iter().for_each(Sampled::report);
         Ok(last)
     }
 
-    /// Writes to the log, then to the memtables, then makes the commit visible. Nothing after the log can fail.
+    /// Writes to the log, then to the memtables, then makes the commit visible. Nothing after the log can fail. `given`
+    /// are the operations before their values were separated, which the log has, too, if changes are kept.
     pub fn log_and_apply(
         &self,
         wal: &mut Wal,
-        ops: &[Op<'_>],
+        (ops, given): (&[Op<'_>], &[Op<'_>]),
         durability: Durability,
         laps: &mut Laps<'_>,
     ) -> Result<SeqNo> {
-        let last = self.log_and_apply_unseen(wal, ops, durability, laps)?;
+        let last = self.log_and_apply_unseen(wal, (ops, given), durability, laps)?;
         self.visible.store(last, Ordering::Release);
         Ok(last)
     }
@@ -212,17 +213,23 @@ impl Committer {
     pub fn log_and_apply_unseen(
         &self,
         wal: &mut Wal,
-        ops: &[Op<'_>],
+        (ops, given): (&[Op<'_>], &[Op<'_>]),
         durability: Durability,
         laps: &mut Laps<'_>,
     ) -> Result<SeqNo> {
         let count =
             u32::try_from(ops.len()).map_err(|_| Error::invalid("batch", "too many operations for one commit"))?;
-        let log = wal.current();
+        let (log, keeps) = (wal.current(), wal.keeps_changes());
         let first = wal.append(count, |encoder| {
-            for op in ops {
+            for (op, given) in ops.iter().zip(given) {
                 let keyspace = op.tree.keyspace;
                 match op.act {
+                    Act::Pointer(pointer) if keeps && given.value().is_some() => {
+                        encoder.pointer_and_value(keyspace, op.key, pointer, given.value().unwrap_or_default());
+                    }
+                    Act::PointerUntil(payload) if keeps && given.value().is_some() => {
+                        encoder.pointer_and_value_until(keyspace, op.key, payload, given.value().unwrap_or_default());
+                    }
                     Act::Put(value) => encoder.put(keyspace, op.key, value),
                     Act::PutUntil(value, instant) => encoder.put_until(keyspace, op.key, instant, value),
                     Act::Pointer(pointer) => encoder.pointer(keyspace, op.key, pointer),

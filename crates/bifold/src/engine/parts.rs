@@ -120,6 +120,7 @@ impl Shared {
             numbers: found.numbers.clone(),
             visible: Arc::clone(&visible),
             time: Arc::clone(&time),
+            clock: Arc::clone(&found.env.clock),
             wal: Arc::clone(&wal),
             health: Arc::clone(&health),
             room: Arc::clone(&room),

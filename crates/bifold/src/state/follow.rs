@@ -292,7 +292,7 @@ pub(crate) fn log_spans(dir: &Dir, logs: &[FileId], last: Option<LogFile>) -> Re
 fn replayed(mut logs: Vec<LogFile>, spans: &[LogSpan], found: &Logs) -> Vec<LogFile> {
     for span in spans.iter().filter(|span| span.from == 0) {
         let header = span.to.unwrap_or(0).min(FILE_HEADER_BYTES as u64);
-        logs.push(LogFile { id: span.id, bytes: header, first: found.next });
+        logs.push(LogFile { id: span.id, bytes: header, first: found.next, has_changes: false });
     }
     for log in &mut logs {
         if let Some(found) = found.logs.iter().find(|found| found.id == log.id) {

@@ -29,7 +29,7 @@ use bifold_index::{
     table::{Table, TableContext},
     version::Version,
 };
-use bifold_io::Dir;
+use bifold_io::{Clock, Dir};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::FileAccess};
 
 use crate::{
@@ -66,6 +66,7 @@ pub(crate) struct State {
     pub numbers: Numbers,
     pub visible: Arc<AtomicU64>,
     pub time: Arc<Time>,
+    pub clock: Arc<dyn Clock>,
     pub wal: Arc<FairLock<Wal>>,
     pub health: Arc<Health>,
     pub room: Arc<Room>,
@@ -438,7 +439,7 @@ impl State {
 
     /// Deletes logs that nobody needs. A failure is counted, and the next opening deletes that log.
     fn delete_logs_below(&self, floor: LogFloor) {
-        let deleted = self.wal.hold().forget_below(floor.log);
+        let deleted = self.wal.hold().forget_below(floor.log, self.clock.now());
         for id in deleted {
             let _counted = self.dir.remove(&names::log(id));
         }

@@ -47,7 +47,7 @@ pub(crate) use self::{
 use crate::{
     api::options::{Access, IfMissing, Options, Reads},
     background::telling::Events,
-    commit::memory::MemoryPlan,
+    commit::{kept_logs::KeptLogs, memory::MemoryPlan},
     engine::{Engine, Recovered},
     state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements, time::Time},
 };
@@ -87,8 +87,10 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
+    let below: Vec<FileId> = files.logs.iter().copied().filter(|&id| id < state.log_floor.log).collect();
+    let kept = KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?;
     let (manifest, wal) = match options.access {
-        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), next_seqno, &files)?,
+        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), (next_seqno, &kept), &files)?,
         Access::ReadOnly | Access::Follow => {
             (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
         }

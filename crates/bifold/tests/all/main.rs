@@ -5,6 +5,7 @@ mod backups;
 mod basics;
 mod batches;
 mod bed;
+mod changes;
 mod checkpoints;
 mod copies;
 mod events;

@@ -24,7 +24,8 @@ impl Op {
             "{:?}",
             match self {
                 Self::Put(keyspace, key, value) => Operation::Put { keyspace: *keyspace, key, value },
-                Self::Pointer(keyspace, key, pointer) => Operation::Pointer { keyspace: *keyspace, key, pointer },
+                Self::Pointer(keyspace, key, pointer) =>
+                    Operation::Pointer { keyspace: *keyspace, key, pointer, value: None },
                 Self::Delete(keyspace, key) => Operation::Delete { keyspace: *keyspace, key },
                 Self::DeleteRange(keyspace, start, end) =>
                     Operation::DeleteRange { keyspace: *keyspace, start, end: end.as_deref() },

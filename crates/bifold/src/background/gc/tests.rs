@@ -92,8 +92,10 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
             begins.recv().unwrap();
             let mut wal = engine.wal.hold();
             let mut laps = Laps::begin(&*engine.env.clock, engine.env.clock.now());
-            let last =
-                engine.committer.log_and_apply_unseen(&mut wal, &deletes, Durability::Buffered, &mut laps).unwrap();
+            let last = engine
+                .committer
+                .log_and_apply_unseen(&mut wal, (&deletes, &deletes), Durability::Buffered, &mut laps)
+                .unwrap();
             go_on.send(()).unwrap();
             // It must wait for the commit before it ends.
             while !gc.is_finished() && !engine.wal.is_awaited() {

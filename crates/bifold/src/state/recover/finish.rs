@@ -13,7 +13,10 @@ use super::{
     state::ManifestState,
 };
 use crate::{
-    commit::wal::{LogFile, Wal},
+    commit::{
+        kept_logs::{Head, KeptLogs},
+        wal::{LogFile, Wal},
+    },
     state::{manifest::ManifestFile, numbers::Numbers, tree::Tree, trees::state_of},
 };
 
@@ -21,7 +24,8 @@ use crate::{
 pub(super) fn frozen_logs(dir: &Dir, logs: &[FileId], (next_seqno, found): (SeqNo, &Logs)) -> Result<Wal> {
     let mut wal = Wal::none(dir, next_seqno);
     for &id in logs.iter().filter(|_| !planted!("checkpoint_without_logs")) {
-        wal.adopt([LogFile { id, bytes: dir.len(&names::log(id))?.unwrap_or(0), first: found.next }]);
+        let bytes = dir.len(&names::log(id))?.unwrap_or(0);
+        wal.adopt([LogFile { id, bytes, first: found.next, has_changes: false }]);
     }
     Ok(wal)
 }
@@ -32,7 +36,7 @@ pub(super) fn finish(
     state: &ManifestState,
     found: &Logs,
     (trees, numbers): (&[Arc<Tree>], &Numbers),
-    next_seqno: SeqNo,
+    (next_seqno, kept): (SeqNo, &KeptLogs),
     files: &Files,
 ) -> Result<(ManifestFile, Wal)> {
     found.logs.iter().try_for_each(|log| truncate_log(dir, log))?;
@@ -40,7 +44,7 @@ pub(super) fn finish(
     // reports now.
     let unnamed = found.logs.iter().filter(|log| log.durable_bytes == 0 && !planted!("trust_cached_log_names"));
     name_again(dir, &unnamed.map(|log| names::log(log.id)).collect::<Vec<_>>())?;
-    let begin = || begin(dir, state, found, (trees, numbers), next_seqno);
+    let begin = || begin(dir, state, found, (trees, numbers), (next_seqno, kept.clone()));
     begin().or_else(|error| if error.is_full() && release_reserve(dir)? { begin() } else { Err(error) }).or_else(
         |error| {
             if error.is_full() && remove_leftovers(dir, state, trees, files)? { begin() } else { Err(error) }
@@ -82,14 +86,14 @@ fn begin(
     state: &ManifestState,
     found: &Logs,
     (trees, numbers): (&[Arc<Tree>], &Numbers),
-    next_seqno: SeqNo,
+    (next_seqno, kept): (SeqNo, KeptLogs),
 ) -> Result<(ManifestFile, Wal)> {
     let log = numbers.take();
     let forget = |_: &Error| {
         let _the_next_opening_removes_them =
             dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
     };
-    let mut wal = Wal::begin(dir, log, next_seqno).inspect_err(forget)?;
+    let mut wal = Wal::begin(dir, log, next_seqno, kept).inspect_err(forget)?;
     if !planted!("unnamed_log_floor") {
         dir.sync()?;
     }
@@ -104,7 +108,10 @@ fn begin(
             forget(error)
         }
     })?;
-    wal.adopt(found.logs.iter().map(|log| LogFile { id: log.id, bytes: log.bytes, first: log.first }));
+    for log in &found.logs {
+        let has_changes = Head::of(dir, log.id)?.is_some();
+        wal.adopt([LogFile { id: log.id, bytes: log.bytes, first: log.first, has_changes }]);
+    }
     Ok((manifest, wal))
 }
 

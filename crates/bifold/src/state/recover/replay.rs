@@ -117,7 +117,9 @@ impl Replay<'_> {
         for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.state.dir.remove(&names::value(*id))?;
         }
-        let kept: BTreeSet<FileId> = self.state.wal.hold().files().iter().map(|f| f.id).collect();
+        let wal = self.state.wal.hold();
+        let kept: BTreeSet<FileId> = wal.files().into_iter().chain(wal.kept().files()).map(|f| f.id).collect();
+        drop(wal);
         for id in files.logs.iter().filter(|id| !kept.contains(id)) {
             self.state.dir.remove(&names::log(*id))?;
         }

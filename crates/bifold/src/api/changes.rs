@@ -1,0 +1,325 @@
+//! The change feed: every commit in order, from a number on. Page: `docs/changes.md`.
+//!
+//! ```text
+//! logs kept for it ─▶ logs needed for replay ─▶ the one that is written
+//!      └ the first change that is still there          └ the last visible one
+//! ```
+//!
+//! Changes are read from the logs, which have every commit in order. What GC commits when it moves a value has no value
+//! with it, and so is no change.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    io::ErrorKind,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bifold_contract::{Corruption, Error, IoSource, KeyspaceId, Result, SeqNo, Value, expiry, planted};
+use bifold_format::{
+    frame::FILE_HEADER_BYTES,
+    log::{LogRecord, Operation},
+    names,
+    walk::{Met, Walk},
+};
+use bifold_io::Reader;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{
+        db::{Db, Handle},
+        expiry::moment_of,
+    },
+    commit::wal::LogFile,
+};
+
+/// How long commits are kept for [`Db::changes`], beyond what recovery needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetainChanges {
+    /// As many as take this many bytes in logs. 0: none are kept from now on.
+    #[serde(deserialize_with = "bifold_contract::option::size")]
+    pub bytes: u64,
+    /// None that is older than this. An opening begins to count anew. Unset: however old.
+    #[serde(default, with = "bifold_contract::option::duration", skip_serializing_if = "Option::is_none")]
+    pub age: Option<Duration>,
+}
+
+/// What happened to a key, or to a range of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// It got a value.
+    Put,
+    /// It was deleted.
+    Delete,
+    /// All keys from `key` up to `range_end`, exclusive, were deleted.
+    DeleteRange,
+}
+
+/// One operation of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// Its number. Those of a commit follow each other.
+    pub seqno: SeqNo,
+    /// The name of the keyspace; `None` if that was dropped since.
+    pub keyspace: Option<String>,
+    /// The number of the keyspace, which no other one of this database ever has.
+    pub keyspace_id: u32,
+    /// What happened.
+    pub kind: ChangeKind,
+    /// The key, or the first one of a range.
+    pub key: Box<[u8]>,
+    /// The value of a put.
+    pub value: Option<Value>,
+    /// When what was put expires, if it does. Nothing tells that it has.
+    pub expires_at: Option<SystemTime>,
+    /// The first key after a deleted range; `None` for one without end.
+    pub range_end: Option<Box<[u8]>>,
+    /// Whether it is the last one of its commit.
+    pub ends_commit: bool,
+}
+
+/// Iterates over changes. At the last one that is visible it yields `None`; later calls go on from there.
+pub struct Changes {
+    handle: Arc<Handle>,
+    /// The number that comes next.
+    next: SeqNo,
+    at: Option<AtLog>,
+    /// The rest of a commit.
+    waiting: VecDeque<Change>,
+}
+
+/// How far a log is read.
+struct AtLog {
+    log: LogFile,
+    reader: Reader,
+    walk: Walk,
+}
+
+/// What is met in a log.
+enum Found {
+    Commit,
+    /// There is no more of it yet, or a later log goes on.
+    End,
+    /// It is not visible yet.
+    NotYet,
+}
+
+impl Db {
+    /// Every change after the one with number `since`, in the order of commits; 0: from the first one on. It includes
+    /// what is committed while it is read: at the end it yields `None`, and the next call looks again. The number of
+    /// the last change seen is where to go on later, after any number of openings.
+    ///
+    /// Needs [`Options::retain_changes`](crate::Options::retain_changes). A change is there as soon as its commit is
+    /// visible, durable or not: where a power loss may take commits that a reader has seen, commit with
+    /// [`Durability::Sync`](crate::Durability::Sync).
+    ///
+    /// ```
+    /// use bifold::{Db, Options, RetainChanges};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("bifold-doc-changes-{}", std::process::id()));
+    /// let retain_changes = Some(RetainChanges { bytes: 64 << 20, age: None });
+    /// let db = Db::open_with(&dir, Options { retain_changes, ..Options::default() })?;
+    /// db.put("a", "1")?;
+    /// db.delete("a")?;
+    /// let mut seen = 0;
+    /// for change in db.changes(0)? {
+    ///     let change = change?;
+    ///     println!("{} {:?} {:?}", change.seqno, change.kind, change.key);
+    ///     seen = change.seqno;
+    /// }
+    /// db.put("b", "2")?;
+    /// assert_eq!(db.changes(seen)?.count(), 1);
+    /// # db.close()?;
+    /// # std::fs::remove_dir_all(dir).ok();
+    /// # Ok::<(), bifold::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ChangesGone`] if some of them are no longer there; [`Error::InvalidArgument`] if changes are not kept,
+    /// or the database has no commit `since`, because a power loss took it; [`Error::ReadOnly`]; I/O errors.
+    pub fn changes(&self, since: SeqNo) -> Result<Changes> {
+        let engine = self.engine();
+        engine.health.takes_writes()?;
+        let logs = engine.health.watch(engine.wal.hold().changes())?;
+        let Some(first) = logs.first().filter(|_| engine.wal.hold().keeps_changes()) else {
+            let reason = "they are not kept: open the database with the option `retain_changes`";
+            return Err(Error::invalid("changes", reason));
+        };
+        if since + 1 < first.first {
+            return Err(Error::ChangesGone { since, first: first.first });
+        }
+        let visible = engine.reader.visible();
+        if since > visible {
+            let reason = format!("the last commit is {visible}: those up to {since} are not in this database");
+            return Err(Error::invalid("changes", reason));
+        }
+        Ok(Changes { handle: Arc::clone(self.handle()), next: since + 1, at: None, waiting: VecDeque::new() })
+    }
+}
+
+impl Changes {
+    /// Reads the next commit. Returns whether there is one.
+    fn read_on(&mut self) -> Result<bool> {
+        let visible = self.handle.engine.reader.visible();
+        if self.next > visible {
+            self.handle.engine.health.open()?;
+            return Ok(false);
+        }
+        loop {
+            if self.at.is_none() {
+                self.at = Some(self.log_of_next()?);
+            }
+            match self.step(visible)? {
+                Found::Commit if !self.waiting.is_empty() => return Ok(true),
+                Found::Commit => {}
+                Found::NotYet => {
+                    self.at = None;
+                    return Ok(false);
+                }
+                Found::End if !self.goes_on()? => return Ok(false),
+                Found::End => {}
+            }
+        }
+    }
+
+    /// The log that has the next change.
+    fn log_of_next(&self) -> Result<AtLog> {
+        loop {
+            let logs = self.logs()?;
+            let first = logs.first().map_or(SeqNo::MAX, |log| log.first);
+            let Some(&log) = logs.iter().rev().find(|log| log.first <= self.next) else {
+                return Err(Error::ChangesGone { since: self.next - 1, first });
+            };
+            match self.open(log) {
+                // It was deleted since.
+                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                opened => return opened,
+            }
+        }
+    }
+
+    fn logs(&self) -> Result<Vec<LogFile>> {
+        let engine = &self.handle.engine;
+        engine.health.open()?;
+        let logs = engine.wal.hold().changes();
+        engine.health.watch(logs)
+    }
+
+    fn open(&self, log: LogFile) -> Result<AtLog> {
+        let reader = self.handle.engine.dir.open_held(&names::log(log.id))?;
+        let walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, reader.len_now()?);
+        Ok(AtLog { log, reader, walk })
+    }
+
+    /// At the end of a log: whether there is more, in it or in the next one.
+    fn goes_on(&mut self) -> Result<bool> {
+        let logs = self.logs()?;
+        let Some(AtLog { log, reader, walk }) = &mut self.at else { return Ok(true) };
+        let (position, len) = (walk.position(), reader.len_now()?);
+        if len > position + walk.left() {
+            *walk = Walk::new(log.id, position, len);
+            return Ok(true);
+        }
+        let Some(&later) = logs.iter().find(|later| later.id > log.id) else { return Ok(false) };
+        // What comes between two logs, a crash has taken before anybody could rely on it.
+        self.next = self.next.max(later.first);
+        self.at = Some(self.open(later)?);
+        Ok(true)
+    }
+
+    fn step(&mut self, visible: SeqNo) -> Result<Found> {
+        let Some(AtLog { reader, walk, .. }) = &mut self.at else { return Ok(Found::End) };
+        let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
+        let record = match walk.step(read)? {
+            Met::Record(frame, _) => LogRecord::of(frame),
+            Met::Torn(_) | Met::End => return Ok(Found::End),
+            Met::Damaged { offset, expected, found } => {
+                return Err(Corruption::new(offset, "log record", expected, found).of(reader.path()));
+            }
+        };
+        if record.first_seqno > visible {
+            return Ok(Found::NotYet);
+        }
+        let mut seqno = record.first_seqno;
+        for operation in record.operations() {
+            let operation = operation.map_err(|damage| damage.of(reader.path()))?;
+            if seqno >= self.next
+                && let Some(change) = change_of(&operation, seqno)
+            {
+                self.waiting.push_back(change);
+            }
+            seqno += 1;
+        }
+        if let Some(last) = self.waiting.back_mut() {
+            last.ends_commit = true;
+        }
+        self.next = self.next.max(seqno);
+        Ok(Found::Commit)
+    }
+
+    fn named(&self, change: Change) -> Change {
+        let tree = self.handle.engine.trees.get(change.keyspace_id);
+        Change { keyspace: tree.map(|tree| tree.name.clone()), ..change }
+    }
+}
+
+/// What an operation of the log changes; `None` if it only says where a value is now.
+fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> Option<Change> {
+    let put = |key: &[u8], value: &[u8]| new(operation.keyspace(), seqno, ChangeKind::Put, key, Some(value));
+    Some(match *operation {
+        Operation::Put { key, value, .. } => put(key, value),
+        Operation::Pointer { key, value: None, pointer, .. } if planted!("moves_are_changes") => put(key, pointer),
+        Operation::Pointer { value: None, .. } | Operation::PointerUntil { value: None, .. } => return None,
+        Operation::Pointer { key, value: Some(value), .. } => put(key, value),
+        Operation::PutUntil { key, instant, value, .. } => {
+            Change { expires_at: Some(moment_of(instant)), ..put(key, value) }
+        }
+        Operation::PointerUntil { key, payload, value: Some(value), .. } => {
+            Change { expires_at: Some(moment_of(expiry::split(payload).0)), ..put(key, value) }
+        }
+        Operation::Delete { key, .. } => new(operation.keyspace(), seqno, ChangeKind::Delete, key, None),
+        Operation::DeleteRange { start, end, .. } => {
+            let change = new(operation.keyspace(), seqno, ChangeKind::DeleteRange, start, None);
+            Change { range_end: end.map(Into::into), ..change }
+        }
+    })
+}
+
+fn new(keyspace: KeyspaceId, seqno: SeqNo, kind: ChangeKind, key: &[u8], value: Option<&[u8]>) -> Change {
+    Change {
+        seqno,
+        keyspace: None,
+        keyspace_id: keyspace,
+        kind,
+        key: key.into(),
+        value: value.map(Value::copy_of),
+        expires_at: None,
+        range_end: None,
+        ends_commit: false,
+    }
+}
+
+impl Iterator for Changes {
+    type Item = Result<Change>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.waiting.is_empty() {
+            match self.read_on() {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        self.waiting.pop_front().map(|change| Ok(self.named(change)))
+    }
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("next", &self.next).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! Logs that only the change feed needs: nothing in them has to be replayed any more.
+//!
+//! ```text
+//! kept, oldest first ──────────────▶ needed for replay ──▶ the one that is written
+//! └ deleted from here on, as soon as they take too many bytes or are too old
+//! ```
+//!
+//! A log that is kept begins with a record that says so, and has all values that its commits put. So an opening knows
+//! which logs are kept, and how long, without being told.
+
+use std::{collections::VecDeque, time::Duration};
+
+use bifold_contract::{FileId, IoSource, Result, SeqNo, planted};
+use bifold_format::{
+    frame::FILE_HEADER_BYTES,
+    log::{LogEncoder, LogRecord},
+    names,
+    walk::{Met, Walk},
+};
+use bifold_io::Dir;
+
+use super::wal::LogFile;
+use crate::api::changes::RetainChanges;
+
+/// Enough of a log to see whether its changes are kept.
+const HEAD_BYTES: usize = 512;
+
+/// How long logs are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    bytes: u64,
+    /// 0: however old.
+    millis: u64,
+}
+
+/// The logs that are kept, oldest first, each with the time from which on nothing else needed it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeptLogs {
+    /// `None`: none are.
+    pub limits: Option<Limits>,
+    logs: VecDeque<(LogFile, Duration)>,
+}
+
+impl Limits {
+    /// Those of the options; `None` to keep none.
+    pub fn of(retain: &RetainChanges) -> Option<Self> {
+        let millis = retain.age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1));
+        (retain.bytes > 0).then_some(Self { bytes: retain.bytes, millis })
+    }
+
+    /// Writes them as the first record of a log.
+    pub fn encode(self, encoder: &mut LogEncoder<'_>) {
+        encoder.changes(self.bytes, self.millis);
+    }
+}
+
+impl KeptLogs {
+    /// What an opening finds: `below` are the logs that need not be replayed, `others` those that must, both ascending.
+    /// Without `retain` logs are kept as they were before.
+    ///
+    /// # Errors
+    /// I/O errors; a first record that is damaged although its checksum is right.
+    pub fn find(
+        dir: &Dir,
+        (below, others): (&[FileId], &[FileId]),
+        retain: Option<&RetainChanges>,
+        now: Duration,
+    ) -> Result<Self> {
+        let newest = others.last().or(below.last());
+        let found = newest.map(|&id| Head::of(dir, id)).transpose()?.flatten();
+        let limits = match retain {
+            Some(retain) => Limits::of(retain),
+            None => found.map(|head| head.limits),
+        };
+        let mut kept = Self { limits, logs: VecDeque::new() };
+        // A log without changes in between would be a gap.
+        let is_interrupted = others.iter().map(|&id| Head::of(dir, id)).collect::<Result<Vec<_>>>()?.contains(&None);
+        if limits.is_none() || is_interrupted || planted!("forget_kept_logs") {
+            return Ok(kept);
+        }
+        for &id in below.iter().rev() {
+            let Some(head) = Head::of(dir, id)? else { break };
+            let bytes = dir.len(&names::log(id))?.unwrap_or(0);
+            kept.logs.push_front((LogFile { id, bytes, first: head.first, has_changes: true }, now));
+        }
+        Ok(kept)
+    }
+
+    /// The logs, oldest first.
+    pub fn files(&self) -> impl Iterator<Item = LogFile> + '_ {
+        self.logs.iter().map(|(log, _)| *log)
+    }
+
+    /// Bytes in them.
+    pub fn bytes(&self) -> u64 {
+        self.files().map(|log| log.bytes).sum()
+    }
+
+    /// Takes logs that nothing else needs from `now` on. Returns those to delete.
+    pub fn take(&mut self, logs: Vec<LogFile>, now: Duration) -> Vec<FileId> {
+        let Some(limits) = self.limits else { return logs.iter().map(|log| log.id).collect() };
+        let (kept, mut gone): (Vec<LogFile>, Vec<LogFile>) = logs.into_iter().partition(|log| log.has_changes);
+        self.logs.extend(kept.into_iter().map(|log| (log, now)));
+        let age = Duration::from_millis(limits.millis);
+        let is_old = |since: Duration| limits.millis > 0 && now.saturating_sub(since) > age;
+        while let Some(&(oldest, since)) = self.logs.front()
+            && (self.bytes() > limits.bytes || is_old(since))
+        {
+            gone.push(oldest);
+            self.logs.pop_front();
+        }
+        gone.iter().map(|log| log.id).collect()
+    }
+}
+
+/// What the first record of a log says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Head {
+    limits: Limits,
+    /// The number of the log's first operation.
+    first: SeqNo,
+}
+
+impl Head {
+    /// That of a log that is kept; `None` for any other.
+    pub fn of(dir: &Dir, id: FileId) -> Result<Option<Self>> {
+        let reader = dir.open(&names::log(id))?;
+        let mut walk = Walk::new(id, FILE_HEADER_BYTES as u64, reader.len()).by_chunks_of(HEAD_BYTES);
+        let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
+        let Met::Record(frame, _) = walk.step(read)? else { return Ok(None) };
+        let record = LogRecord::of(frame);
+        let limits = record.keeps_changes().map_err(|damage| damage.of(reader.path()))?;
+        Ok(limits.map(|(bytes, millis)| Self { limits: Limits { bytes, millis }, first: record.first_seqno }))
+    }
+}

@@ -1,0 +1,250 @@
+//! The change feed: whoever applies it has the same entries.
+
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    thread,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use bifold::{
+    Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, PlacementKind, RetainChanges,
+    Verdict,
+};
+use bifold_io::memory::Fate;
+
+use crate::{
+    bed::{Bed, numbers},
+    support::entries,
+};
+
+const ALL_OF_THEM: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
+
+fn bed(placement: PlacementKind, retain: RetainChanges) -> Bed {
+    let mut bed = Bed::new(placement);
+    bed.options.retain_changes = Some(retain);
+    bed.reopen();
+    bed
+}
+
+fn key(n: u32) -> String {
+    format!("key{n:05}")
+}
+
+fn value(n: u32, round: u32) -> Vec<u8> {
+    format!("{n}.{round} ").into_bytes().repeat(1 + (n % 60) as usize)
+}
+
+/// What has applied every change so far.
+#[derive(Default)]
+struct Replica {
+    entries: BTreeMap<Vec<u8>, Vec<u8>>,
+    seen: u64,
+    commits: u32,
+}
+
+impl Replica {
+    fn apply(&mut self, change: Change) {
+        assert!(change.seqno > self.seen, "in order");
+        assert_eq!(change.keyspace.as_deref(), Some("default"));
+        self.seen = change.seqno;
+        self.commits += u32::from(change.ends_commit);
+        let key = change.key.into_vec();
+        match change.kind {
+            ChangeKind::Put => drop(self.entries.insert(key, change.value.unwrap().to_vec())),
+            ChangeKind::Delete => drop(self.entries.remove(&key)),
+            ChangeKind::DeleteRange => {
+                let end = change.range_end.map(Vec::from);
+                self.entries.retain(|other, _| *other < key || end.as_ref().is_some_and(|end| other >= end));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn catch_up(&mut self, db: &Db) {
+        db.changes(self.seen).unwrap().for_each(|change| self.apply(change.unwrap()));
+    }
+
+    fn is_of(&self, ks: &Keyspace, what: &str) {
+        let all: Vec<_> = self.entries.clone().into_iter().collect();
+        assert!(all == entries(ks.iter()), "{what}: after the change {}", self.seen);
+    }
+}
+
+fn step(bed: &mut Bed, step: u32, random: &mut impl FnMut(u64) -> u64) {
+    let n = random(120) as u32;
+    if random(80) == 0 {
+        return bed.reopen();
+    }
+    let ks = bed.ks();
+    match random(24) {
+        0..=9 => ks.put(key(n), value(n, step)).unwrap(),
+        10 => ks.put_until(key(n), value(n, step), Some(UNIX_EPOCH + Duration::from_secs(1 << 33))).unwrap(),
+        11 | 12 => {
+            let mut batch = Batch::new();
+            for n in n..n + 10 {
+                batch.put(ks, key(n), value(n, step)).unwrap();
+            }
+            batch.delete(ks, key(n + 20)).unwrap();
+            bed.db().commit(batch).unwrap();
+        }
+        13 => ks.delete(key(n)).unwrap(),
+        14 => ks.delete_range(key(n)..key(n + 10)).unwrap(),
+        15 | 16 => bed.db().flush().unwrap(),
+        17 => ks.compact_range(key(n)..key(n + 40)).unwrap(),
+        18 => bed.db().compact().unwrap(),
+        19 | 20 => bed.db().collect_garbage().unwrap(),
+        21 => drop(ks.touch(key(n), Duration::from_secs(1 << 20)).unwrap()),
+        _ => {}
+    }
+}
+
+#[test]
+fn whoever_applies_the_changes_has_the_same_entries() {
+    for placement in PlacementKind::ALL {
+        for seed in 0..6u64 {
+            let mut bed = bed(placement, ALL_OF_THEM);
+            let mut random = numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            let mut replica = Replica::default();
+            for at in 0..300 {
+                step(&mut bed, at, &mut random);
+                if random(5) == 0 {
+                    replica.catch_up(bed.db());
+                    replica.is_of(bed.ks(), &format!("{placement:?}, seed {seed}, step {at}"));
+                }
+            }
+            drop(std::mem::take(&mut replica));
+            replica.catch_up(bed.db());
+            replica.is_of(bed.ks(), &format!("{placement:?}, seed {seed}: all at once"));
+            assert_eq!(bed.db().changes(replica.seen).unwrap().count(), 0);
+        }
+    }
+}
+
+/// With `Sync`, what a reader has seen is there after a power loss, and its changes lead to the same entries.
+#[test]
+fn a_power_loss_takes_no_change_that_is_in_the_database() {
+    for placement in PlacementKind::ALL {
+        for durability in [Durability::Sync, Durability::Buffered] {
+            let mut bed = bed(placement, ALL_OF_THEM);
+            bed.options.durability = durability;
+            bed.reopen();
+            let mut random = numbers(7);
+            for at in 0..120 {
+                step(&mut bed, at, &mut random);
+                let seen = bed.db().changes(0).unwrap().last().map_or(0, |change| change.unwrap().seqno);
+                for fate in [Fate::DropUnsynced, Fate::Random(u64::from(at))] {
+                    let env = Env { fs: Arc::new(bed.fs.power_loss(fate)), ..bed.env() };
+                    let db = Db::open_in(env, "/db", bed.options.clone()).unwrap();
+                    let mut replica = Replica::default();
+                    replica.catch_up(&db);
+                    replica.is_of(db.default_keyspace(), &format!("{placement:?}, step {at}, {fate:?}"));
+                    assert!(durability < Durability::Sync || replica.seen == seen, "{placement:?}, step {at}");
+                    drop(db);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_is_bounded_and_an_error_names_the_first_change_there() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let mut bed = bed(placement, RetainChanges { bytes: 40 << 10, age: None });
+        for n in 0..2000 {
+            bed.ks().put(key(n % 200), value(n % 200, n)).unwrap();
+        }
+        bed.db().flush().unwrap();
+        for _ in 0..2 {
+            let Err(Error::ChangesGone { since: 0, first }) = bed.db().changes(0) else { panic!("{placement:?}") };
+            let mut changes = bed.db().changes(first - 1).unwrap();
+            let mut last = changes.next().unwrap().unwrap().seqno;
+            assert!(last >= first, "GC may have had the first number");
+            for change in changes {
+                let seqno = change.unwrap().seqno;
+                assert!(seqno > last);
+                last = seqno;
+            }
+            assert!(last - first > 50, "{first} to {last}");
+            let logs = bed.db().stats().space.logs_bytes;
+            assert!(logs < 100 << 10, "{logs}");
+            // Kept as before, without being told so.
+            bed.options.retain_changes = None;
+            bed.reopen();
+        }
+        // Until it is told otherwise.
+        bed.options.retain_changes = Some(RetainChanges { bytes: 0, age: None });
+        bed.reopen();
+        assert!(matches!(bed.db().changes(0), Err(Error::InvalidArgument { .. })));
+        bed.options.retain_changes = None;
+        bed.reopen();
+        assert!(matches!(bed.db().changes(0), Err(Error::InvalidArgument { .. })));
+    }
+}
+
+#[test]
+fn old_changes_are_deleted_by_age() {
+    let bed = bed(PlacementKind::Inline, RetainChanges { bytes: 1 << 40, age: Some(Duration::from_secs(100)) });
+    let write = |n: u32| {
+        bed.ks().put(key(n), value(n, n)).unwrap();
+        bed.db().flush().unwrap();
+    };
+    write(1);
+    assert_eq!(bed.db().changes(0).unwrap().count(), 1);
+    bifold_io::Clock::sleep(&bed.clock, Duration::from_secs(99));
+    write(2);
+    assert_eq!(bed.db().changes(0).unwrap().count(), 2);
+    bifold_io::Clock::sleep(&bed.clock, Duration::from_secs(2));
+    write(3);
+    assert!(matches!(bed.db().changes(0), Err(Error::ChangesGone { .. })));
+}
+
+#[test]
+fn changes_begin_where_they_began_to_be_kept() {
+    let mut bed = Bed::new(PlacementKind::WiscKey);
+    bed.ks().put("before", [1; 200]).unwrap();
+    assert!(matches!(bed.db().changes(0), Err(Error::InvalidArgument { .. })));
+    bed.options.retain_changes = Some(ALL_OF_THEM);
+    bed.reopen();
+    let Err(Error::ChangesGone { first, .. }) = bed.db().changes(0) else { panic!("its value is not in the log") };
+    bed.ks().put("after", [2; 200]).unwrap();
+    let all: Vec<Change> = bed.db().changes(first - 1).unwrap().map(Result::unwrap).collect();
+    assert_eq!(all.len(), 1);
+    assert_eq!((&*all[0].key, all[0].value.as_deref()), (&b"after"[..], Some(&[2; 200][..])));
+    assert!(matches!(bed.db().changes(all[0].seqno + 1), Err(Error::InvalidArgument { .. })), "not there yet");
+    assert!(bed.ks().ingest().is_err(), "the feed would not have it");
+}
+
+#[test]
+fn commits_and_what_filters_decide_are_changes_and_moves_are_none() {
+    let bed = bed(PlacementKind::HashKv, ALL_OF_THEM);
+    let mut batch = Batch::new();
+    for n in 0..5 {
+        batch.put(bed.ks(), key(n), [1; 300]).unwrap();
+    }
+    bed.db().commit(batch).unwrap();
+    let ends: Vec<bool> = bed.db().changes(0).unwrap().map(|change| change.unwrap().ends_commit).collect();
+    assert_eq!(ends, [false, false, false, false, true]);
+    bed.ks().set_compaction_filter(Some(CompactionFilter::new(|entry| {
+        Ok(if entry.key() == key(2).as_bytes() { Verdict::Delete } else { Verdict::Keep })
+    })));
+    bed.db().compact().unwrap();
+    bed.db().collect_garbage().unwrap();
+    let later: Vec<Change> = bed.db().changes(5).unwrap().map(Result::unwrap).collect();
+    assert_eq!(later.len(), 1, "{later:?}");
+    assert_eq!((later[0].kind, &*later[0].key), (ChangeKind::Delete, key(2).as_bytes()));
+}
+
+#[test]
+fn changes_are_read_while_others_write() {
+    let bed = bed(PlacementKind::HashKv, RetainChanges { bytes: 1 << 40, age: None });
+    let (db, last) = (bed.db().clone(), 4000);
+    thread::scope(|scope| {
+        scope.spawn(|| (0..last).for_each(|n| db.put(key(n % 100), value(n % 100, n)).unwrap()));
+        let mut replica = Replica::default();
+        while replica.commits < last {
+            replica.catch_up(&db);
+        }
+        replica.is_of(bed.ks(), "at the end");
+    });
+}
