@@ -10,6 +10,7 @@ pub(crate) mod filter;
 pub(crate) mod follow;
 pub(crate) mod histogram;
 pub(crate) mod keyspace;
+pub(crate) mod merge;
 pub mod metrics;
 pub mod options;
 pub mod placement;

@@ -85,6 +85,7 @@ pub use api::{
     filter::{CompactionFilter, FilterEntry, Verdict},
     follow::Refreshed,
     keyspace::{Keyspace, Swap},
+    merge::{Combine, MergeOperator, MergeOperators},
     metrics,
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,

@@ -97,6 +97,17 @@ pub enum Error {
         /// The key that was changed. In a range that the transaction has scanned it may be a new one.
         key: Box<[u8]>,
     },
+    /// A merge operator could not combine what is stored. Nothing was changed.
+    Merge {
+        /// The keyspace.
+        keyspace: String,
+        /// The key.
+        key: Box<[u8]>,
+        /// The operator's name.
+        operator: String,
+        /// What it says.
+        reason: String,
+    },
     /// Open transactions would take more memory than they may. Nothing of this one was committed, and nothing was
     /// changed by the call that returned this.
     TransactionTooLarge {
@@ -216,6 +227,7 @@ impl Error {
             | Self::ReadOnly
             | Self::Closed { .. }
             | Self::Conflict { .. }
+            | Self::Merge { .. }
             | Self::TransactionTooLarge { .. } => None,
         }
     }
@@ -273,14 +285,18 @@ impl fmt::Display for Error {
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),
+            Self::Merge { keyspace, key, operator, reason } => write!(
+                f,
+                "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or \
+                 delete the key, or open the database with an operator that can",
+                shown(key)
+            ),
             Self::Conflict { keyspace, key } => {
-                let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
-                let more = if shown.len() < key.len() { "…" } else { "" };
                 write!(
                     f,
-                    "conflict: key `{}{more}` of keyspace `{keyspace}` was changed after the transaction began; \
+                    "conflict: key `{}` of keyspace `{keyspace}` was changed after the transaction began; \
                      nothing was committed; begin again, or use `Db::transact`, which does",
-                    shown.escape_ascii()
+                    shown(key)
                 )
             }
             Self::TransactionTooLarge { bytes, bytes_max } => write!(
@@ -290,6 +306,13 @@ impl fmt::Display for Error {
             ),
         }
     }
+}
+
+/// The beginning of a key, for a message.
+fn shown(key: &[u8]) -> String {
+    let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
+    let more = if shown.len() < key.len() { "…" } else { "" };
+    format!("{}{more}", shown.escape_ascii())
 }
 
 impl std::error::Error for Error {

@@ -6,6 +6,7 @@
 //! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
 //! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
 //!           7 put until │ 8 put pointer until: the value begins with the instant, and the length counts it
+//!           9 merge: the value is an operand
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! ```
@@ -36,6 +37,7 @@ const DELETE_RANGE_UNBOUNDED: u8 = 5;
 const DURABLE: u8 = 6;
 const PUT_UNTIL: u8 = 7;
 const PUT_POINTER_UNTIL: u8 = 8;
+const MERGE: u8 = 9;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -78,6 +80,11 @@ impl<'a> LogEncoder<'a> {
     /// Sets a key to a separated value that expires; `payload` is the instant and an encoded address.
     pub fn pointer_until(&mut self, keyspace: KeyspaceId, key: &[u8], payload: &[u8]) {
         self.key_and_value(PUT_POINTER_UNTIL, keyspace, key, payload);
+    }
+
+    /// Gives a key an operand of the merge operator.
+    pub fn merge(&mut self, keyspace: KeyspaceId, key: &[u8], operand: &[u8]) {
+        self.key_and_value(MERGE, keyspace, key, operand);
     }
 
     /// Deletes a key.
@@ -159,6 +166,8 @@ pub enum Operation<'a> {
     PutUntil { keyspace: KeyspaceId, key: &'a [u8], instant: Millis, value: &'a [u8] },
     /// Sets a key to a separated value that expires: the payload of the entry, and the address in it.
     PointerUntil { keyspace: KeyspaceId, key: &'a [u8], payload: &'a [u8], pointer: &'a [u8] },
+    /// Gives a key an operand of the merge operator.
+    Merge { keyspace: KeyspaceId, key: &'a [u8], operand: &'a [u8] },
     /// Deletes a key.
     Delete { keyspace: KeyspaceId, key: &'a [u8] },
     /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
@@ -183,6 +192,7 @@ impl<'a> Operation<'a> {
             | Self::Pointer { keyspace, .. }
             | Self::PutUntil { keyspace, .. }
             | Self::PointerUntil { keyspace, .. }
+            | Self::Merge { keyspace, .. }
             | Self::Delete { keyspace, .. }
             | Self::DeleteRange { keyspace, .. } => keyspace,
         }
@@ -274,7 +284,7 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
     Ok(match kind {
         DELETE => Operation::Delete { keyspace, key: input.take(key_len)? },
         DELETE_RANGE_UNBOUNDED => Operation::DeleteRange { keyspace, start: input.take(key_len)?, end: None },
-        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL => {
+        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL | MERGE => {
             let value_len = input.varint32()? as usize;
             let (key, value) = (input.take(key_len)?, input.take(value_len)?);
             let has_instant = value_len >= INSTANT_BYTES;
@@ -288,12 +298,15 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
                     return Err(start.damage("a value behind an instant of 6 bytes", format!("{value_len} bytes")));
                 }
                 PUT => Operation::Put { keyspace, key, value },
+                MERGE => Operation::Merge { keyspace, key, operand: value },
                 PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value },
                 _ => Operation::DeleteRange { keyspace, start: key, end: Some(value) },
             }
         }
         other => {
-            return Err(start.damage("an operation of kind 1 to 5, 7 or 8 (upgrade Bifold)", format!("kind {other}")));
+            return Err(
+                start.damage("an operation of kind 1 to 5, or 7 to 9 (upgrade Bifold)", format!("kind {other}"))
+            );
         }
     })
 }
@@ -319,6 +332,7 @@ mod tests {
                     Operation::PointerUntil { keyspace, key, payload, .. } => {
                         encoder.pointer_until(keyspace, key, payload);
                     }
+                    Operation::Merge { keyspace, key, operand } => encoder.merge(keyspace, key, operand),
                     Operation::Delete { keyspace, key } => encoder.delete(keyspace, key),
                     Operation::DeleteRange { keyspace, start, end } => encoder.delete_range(keyspace, start, end),
                 }

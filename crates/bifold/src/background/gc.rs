@@ -72,7 +72,7 @@ impl IndexView for Verbs<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
         let current = self.with.reader.current_pointer(self.tree, key);
-        Ok(note_unreadable(self.tree, current)?.map(|(pointer, _)| pointer))
+        note_unreadable(self.tree, current)
     }
 
     fn may_lose_entries(&self) -> bool {

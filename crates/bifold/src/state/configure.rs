@@ -29,11 +29,12 @@ impl State {
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<bool> {
         self.health.takes_writes()?;
         options.check()?;
+        let options = &self.merge_operators.resolve(&tree.name, options)?;
         {
             let mut manifest = self.manifest.hold();
             tree.readable(&self.health)?;
             let stored = tree.options();
-            can_become(&tree.name, &stored, options)?;
+            can_become(tree, &stored, options)?;
             if stored == *options {
                 return Ok(false);
             }
@@ -66,7 +67,7 @@ impl State {
             return Ok(false);
         }
         options.check()?;
-        can_become(&tree.name, &stored, options)?;
+        can_become(tree, &stored, options)?;
         if !self.access.writes() {
             let reason = format!(
                 "keyspace `{}` has other options, and a database that is open read-only cannot change them: leave \
@@ -80,7 +81,8 @@ impl State {
 }
 
 /// Checks that `stored` and `given` have what cannot change in common.
-fn can_become(keyspace: &str, stored: &KeyspaceOptions, given: &KeyspaceOptions) -> Result<()> {
+fn can_become(tree: &Tree, stored: &KeyspaceOptions, given: &KeyspaceOptions) -> Result<()> {
+    let keyspace = &tree.name;
     let (had, wanted) = (stored.placement.name(), given.placement.name());
     if had != wanted {
         let reason = format!(
@@ -99,6 +101,21 @@ fn can_become(keyspace: &str, stored: &KeyspaceOptions, given: &KeyspaceOptions)
             given.placement.name()
         );
         return Err(Error::invalid("option `hash_index`", reason));
+    }
+    if stored.merge != given.merge {
+        let reason = match &stored.merge {
+            Some(had) => format!(
+                "keyspace `{keyspace}` has the merge operator `{}`, which stays: give it, or give no options of the \
+                 keyspace at all",
+                had.name()
+            ),
+            None if tree.may_lose_entries() => format!(
+                "keyspace `{keyspace}` has or had entries that expire, so it cannot get a merge operator: create \
+                 another keyspace"
+            ),
+            None => return Ok(()),
+        };
+        return Err(Error::invalid("option `merge`", reason));
     }
     Ok(())
 }
