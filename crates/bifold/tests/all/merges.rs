@@ -236,11 +236,13 @@ fn an_operator_is_recorded_and_stays() {
 }
 
 fn longest() -> MergeOperator {
-    let longer = |_: &[u8], older: Option<&[u8]>, newer: &[u8]| match (older, newer) {
-        (_, b"panic") => panic!("a panic of the operator's"),
-        (_, b"error") => Err("an error of the operator's".to_owned()),
-        (Some(older), newer) if older.len() >= newer.len() => Ok(older.to_vec()),
-        (_, newer) => Ok(newer.to_vec()),
+    let longer = |_: &[u8], older: Option<&[u8]>, newer: &[u8]| {
+        let is_any = |bad: &[u8]| older == Some(bad) || newer == bad;
+        assert!(!is_any(b"panic"), "a panic of the operator's");
+        if is_any(b"error") {
+            return Err("an error of the operator's".to_owned());
+        }
+        Ok(older.filter(|older| older.len() >= newer.len()).unwrap_or(newer).to_vec())
     };
     MergeOperator::new("longest", longer).unwrap()
 }
