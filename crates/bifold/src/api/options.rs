@@ -233,9 +233,8 @@ pub struct KeyspaceOptions {
     /// seconds. Unset: for good. It applies to puts from then on; what is stored keeps its own time.
     #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
-    /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML its name. Unset: none. It can be
-    /// given to an existing keyspace in which nothing expires, and then stays. Nothing expires in a keyspace that has
-    /// one.
+    /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML its name. Unset: none. Cannot
+    /// change once the keyspace exists. Nothing expires in a keyspace that has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeOperator>,
 }

@@ -6,14 +6,18 @@
 //!
 //! A crash before the sync leaves the old options or the new ones, whichever the manifest has; nobody has seen the new
 //! ones then. Everything that is written obeys both, since files describe themselves: only later jobs and commits are
-//! different. The placement and the hash index decide how present files are read, so they cannot change.
+//! different. The placement and the hash index decide how present files are read, and the merge operator what is
+//! in them, so they cannot change.
 
 use std::sync::Arc;
 
 use bifold_contract::{Edit, Error, KeyspaceEdit, Result, planted};
 
 use crate::{
-    api::options::{HashIndex, KeyspaceOptions},
+    api::{
+        merge::MergeOperator,
+        options::{HashIndex, KeyspaceOptions},
+    },
     state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
@@ -34,7 +38,7 @@ impl State {
             let mut manifest = self.manifest.hold();
             tree.readable(&self.health)?;
             let stored = tree.options();
-            can_become(tree, &stored, options)?;
+            can_become(&tree.name, &stored, options)?;
             if stored == *options {
                 return Ok(false);
             }
@@ -67,7 +71,7 @@ impl State {
             return Ok(false);
         }
         options.check()?;
-        can_become(tree, &stored, options)?;
+        can_become(&tree.name, &stored, options)?;
         if !self.access.writes() {
             let reason = format!(
                 "keyspace `{}` has other options, and a database that is open read-only cannot change them: leave \
@@ -81,8 +85,7 @@ impl State {
 }
 
 /// Checks that `stored` and `given` have what cannot change in common.
-fn can_become(tree: &Tree, stored: &KeyspaceOptions, given: &KeyspaceOptions) -> Result<()> {
-    let keyspace = &tree.name;
+fn can_become(keyspace: &str, stored: &KeyspaceOptions, given: &KeyspaceOptions) -> Result<()> {
     let (had, wanted) = (stored.placement.name(), given.placement.name());
     if had != wanted {
         let reason = format!(
@@ -103,18 +106,16 @@ fn can_become(tree: &Tree, stored: &KeyspaceOptions, given: &KeyspaceOptions) ->
         return Err(Error::invalid("option `hash_index`", reason));
     }
     if stored.merge != given.merge {
-        let reason = match &stored.merge {
-            Some(had) => format!(
-                "keyspace `{keyspace}` has the merge operator `{}`, which stays: give it, or give no options of the \
-                 keyspace at all",
-                had.name()
-            ),
-            None if tree.may_lose_entries() => format!(
-                "keyspace `{keyspace}` has or had entries that expire, so it cannot get a merge operator: create \
-                 another keyspace"
-            ),
-            None => return Ok(()),
+        let name = |operator: &Option<MergeOperator>| match operator {
+            Some(operator) => format!("the merge operator `{}`", operator.name()),
+            None => "no merge operator".to_owned(),
         };
+        let reason = format!(
+            "keyspace `{keyspace}` has {}, which cannot be changed to {}: give the one it has, give no options of the \
+             keyspace at all, or create another keyspace",
+            name(&stored.merge),
+            name(&given.merge)
+        );
         return Err(Error::invalid("option `merge`", reason));
     }
     Ok(())
