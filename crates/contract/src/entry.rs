@@ -23,8 +23,8 @@ pub enum Kind {
     InlineUntil = 3,
     /// As `Pointer`, until the instant at the beginning of the payload.
     PointerUntil = 4,
-    /// The entry's payload is an operand, which the keyspace's merge operator combines with the older versions: it shadows
-    /// none of them.
+    /// The entry's payload is an operand, which the keyspace's merge operator combines with the older versions: it
+    /// shadows none of them.
     Operand = 5,
 }
 

@@ -285,20 +285,15 @@ impl fmt::Display for Error {
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),
-            Self::Merge { keyspace, key, operator, reason } => write!(
+            Self::Merge { keyspace, key, operator, reason } => {
+                f.write_str(&cannot_combine((keyspace, key), operator, reason))
+            }
+            Self::Conflict { keyspace, key } => write!(
                 f,
-                "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or \
-                 delete the key, or open the database with an operator that can",
+                "conflict: key `{}` of keyspace `{keyspace}` was changed after the transaction began; \
+                     nothing was committed; begin again, or use `Db::transact`, which does",
                 shown(key)
             ),
-            Self::Conflict { keyspace, key } => {
-                write!(
-                    f,
-                    "conflict: key `{}` of keyspace `{keyspace}` was changed after the transaction began; \
-                     nothing was committed; begin again, or use `Db::transact`, which does",
-                    shown(key)
-                )
-            }
             Self::TransactionTooLarge { bytes, bytes_max } => write!(
                 f,
                 "open transactions would take {bytes} bytes, they may take {bytes_max}; nothing was committed; split \
@@ -306,6 +301,14 @@ impl fmt::Display for Error {
             ),
         }
     }
+}
+
+fn cannot_combine((keyspace, key): (&str, &[u8]), operator: &str, reason: &str) -> String {
+    format!(
+        "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or delete \
+         the key, or open the database with an operator that can",
+        shown(key)
+    )
 }
 
 /// The beginning of a key, for a message.

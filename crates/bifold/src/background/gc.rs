@@ -76,7 +76,7 @@ impl IndexView for Verbs<'_> {
     }
 
     fn may_lose_entries(&self) -> bool {
-        // What is below an operand is needed although a newer version is there, and a move must write the operands again.
+        // What is below an operand is needed, and a move must write the operands again.
         self.tree.may_lose_entries() || self.tree.merges() && !planted!("gc_trusts_groups_with_operands")
     }
 

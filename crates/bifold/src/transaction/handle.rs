@@ -228,12 +228,13 @@ impl Transaction {
         self.writes.set(keyspace, key, Some(put), &self.charge)
     }
 
-    /// Gives `key` an operand: see [`Keyspace::merge`]. It reads nothing, so a serializable commit does not depend on the
-    /// key: what others commit meanwhile is below the operand. With [`Isolation::Snapshot`] it is a write like any other.
+    /// Gives `key` an operand: see [`Keyspace::merge`]. It reads nothing, so a serializable commit does not depend on
+    /// the key: what others commit meanwhile is below the operand. With [`Isolation::Snapshot`] it is a write like any
+    /// other.
     ///
     /// # Errors
-    /// As [`Transaction::put`]; [`Error::Merge`] if this transaction has written the key, and the operator cannot combine
-    /// both.
+    /// As [`Transaction::put`]; [`Error::Merge`] if this transaction has written the key, and the operator cannot
+    /// combine both.
     pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         self.check(keyspace, key, Act::Merge(operand))?;

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! An operand overwrites nothing. Those of one stripe become one operand with the number of the newest, as a newer
-//! version stands for the older ones of its stripe. It becomes a value when its base is inline or a tombstone and in the
-//! same stripe, or when nothing older exists. Over a separated value it stays an operand: both are in the output. If they
-//! cannot be combined, they stay as they are.
+//! version stands for the older ones of its stripe. It becomes a value when its base is inline or a tombstone and in
+//! the same stripe, or when nothing older exists. Over a separated value it stays an operand: both are in the output.
+//! If they cannot be combined, they stay as they are.
 
 use bifold_contract::{Entry, Kind, Result, SeqNo, planted};
 
