@@ -305,8 +305,8 @@ impl fmt::Display for Error {
 
 fn cannot_combine((keyspace, key): (&str, &[u8]), operator: &str, reason: &str) -> String {
     format!(
-        "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or delete \
-         the key, or open the database with an operator that can",
+        "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or \
+         delete the key, or open the database with an operator that can",
         shown(key)
     )
 }
