@@ -234,6 +234,7 @@ impl Committer {
                     Act::PutUntil(value, instant) => encoder.put_until(keyspace, op.key, instant, value),
                     Act::Pointer(pointer) => encoder.pointer(keyspace, op.key, pointer),
                     Act::PointerUntil(payload) => encoder.pointer_until(keyspace, op.key, payload),
+                    Act::Merge(operand) => encoder.merge(keyspace, op.key, operand),
                     Act::Delete => encoder.delete(keyspace, op.key),
                     Act::DeleteRange(end) => encoder.delete_range(keyspace, op.key, end),
                 }

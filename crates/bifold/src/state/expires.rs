@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{Edit, KeyspaceEdit, Result};
+use bifold_contract::{Edit, Error, KeyspaceEdit, Result};
 
 use crate::{
     commit::op::{Act, Op},
@@ -23,6 +23,11 @@ impl Tree {
     /// Whether entries may vanish that nobody has overwritten.
     pub fn may_lose_entries(&self) -> bool {
         self.loses_entries.load(Ordering::Acquire)
+    }
+
+    /// Whether keys may have operands above their values. An operator stays.
+    pub fn merges(&self) -> bool {
+        self.view().settings.options.merge.is_some()
     }
 
     /// From now on they may. The manifest says so.
@@ -52,6 +57,10 @@ impl State {
         tree.readable(&self.health)?;
         if tree.may_lose_entries() {
             return Ok(());
+        }
+        if tree.merges() {
+            let reason = format!("keyspace `{}` has a merge operator, and nothing expires there", tree.name);
+            return Err(Error::invalid("time to live", reason));
         }
         let edit = &mut Edit { keyspaces: vec![KeyspaceEdit::Expires { id: tree.keyspace }], ..Edit::default() };
         // Before any such entry can be visible: a snapshot that sees one must have a time.
