@@ -123,6 +123,8 @@ const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
+const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_yielded");
+
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
@@ -265,6 +267,9 @@ pub const ALL: &[Planted] = &[
     bug("transaction_overlooks_expiry", EXPIRY),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),
+    bug("left_out_unnoted", UNDAMAGED),
+    bug("left_out_lets_older_through", UNDAMAGED),
+    bug("left_out_ends_early", UNDAMAGED),
 ];
 
 /// The result for one planted bug.
