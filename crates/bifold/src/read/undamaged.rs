@@ -48,8 +48,8 @@ impl Range {
     /// damage.
     ///
     /// Separated values are read as always: if one is damaged, [`Pair::value`] says so. Damage of anything else is an
-    /// error as always, and nothing follows it. It must be called before any entry is asked for; after that it yields an
-    /// error.
+    /// error as always, and nothing follows it. It must be called before any entry is asked for; after that it
+    /// yields an error.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-undamaged-{}", std::process::id()));
