@@ -103,6 +103,6 @@ pub use read::{
     keys::Keys,
     pair::Pair,
     scan::Range,
-    undamaged::{LeftOut, Undamaged},
+    undamaged::{DamagedBlock, Undamaged},
 };
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};

@@ -17,7 +17,7 @@ use super::{
 /// A block of a table that cannot be read: see [`Range::undamaged`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct LeftOut {
+pub struct DamagedBlock {
     /// The table.
     pub file: PathBuf,
     /// Where the block starts, in bytes from the start of the file.
@@ -37,15 +37,15 @@ pub struct Undamaged {
     range: Range,
     noted: Arc<LeftOutBlocks>,
     /// Blocks that the next keys may have been in.
-    around: Vec<LeftOut>,
-    found: VecDeque<LeftOut>,
+    around: Vec<DamagedBlock>,
+    found: VecDeque<DamagedBlock>,
 }
 
 impl Range {
     /// The same entries, without those that damaged blocks of tables hold, in ascending order. Every key in
-    /// [`LeftOut::first`]`..=`[`LeftOut::last`] of such a block is left out, whatever other tables have of it: that may
-    /// be an older value, or one that was deleted. All other keys have the values that they would have without the
-    /// damage.
+    /// [`DamagedBlock::first`]`..=`[`DamagedBlock::last`] of such a block is left out, whatever other tables have of
+    /// it: that may be an older value, or one that was deleted. All other keys have the values that they would have
+    /// without the damage.
     ///
     /// Separated values are read as always: if one is damaged, [`Pair::value`] says so. Damage of anything else is an
     /// error as always, and nothing follows it. It must be called before any entry is asked for; after that it
@@ -80,7 +80,7 @@ impl Range {
 
 impl Undamaged {
     /// A block that was left out, each once; `None` if no other has been met so far.
-    pub fn left_out(&mut self) -> Option<LeftOut> {
+    pub fn left_out(&mut self) -> Option<DamagedBlock> {
         self.collect();
         self.found.pop_front()
     }
@@ -95,7 +95,7 @@ impl Undamaged {
             if self.around.iter().any(|known| known.file == file && known.offset == offset) {
                 continue;
             }
-            let left_out = LeftOut { file, offset, bytes, first, last, error };
+            let left_out = DamagedBlock { file, offset, bytes, first, last, error };
             self.around.push(left_out.clone());
             self.found.push_back(left_out);
         }

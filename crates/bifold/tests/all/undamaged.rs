@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Access, Db, Env, LeftOut, Options, PlacementKind};
+use bifold::{Access, DamagedBlock, Db, Env, Options, PlacementKind};
 use bifold_io::memory::MemoryFs;
 
 use crate::bed::{Bed, numbers};
@@ -82,7 +82,7 @@ fn damage(fs: &MemoryFs, path: &Path, random: &mut impl FnMut(u64) -> u64) {
 #[derive(Default)]
 struct Found {
     entries: Model,
-    left_out: Vec<LeftOut>,
+    left_out: Vec<DamagedBlock>,
     lost_values: Vec<Vec<u8>>,
 }
 
@@ -140,7 +140,7 @@ fn damaged(placement: PlacementKind, seed: u64, counts: &mut Counts) {
             assert_eq!(model.get(key), Some(value), "{what}: {}", key.escape_ascii());
         }
         for key in model.keys().filter(|key| !found.entries.contains_key(*key)) {
-            let is_between = |block: &LeftOut| (&block.first[..]..=&block.last[..]).contains(&&key[..]);
+            let is_between = |block: &DamagedBlock| (&block.first[..]..=&block.last[..]).contains(&&key[..]);
             let is_named = found.left_out.iter().any(is_between) || found.lost_values.contains(key);
             assert!(is_named, "{what}: {} is missing, and nothing says so", key.escape_ascii());
             counts.missing += 1;

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use bifold::{Access, Error, Keyspace, LeftOut, Pair, Value};
+use bifold::{Access, DamagedBlock, Error, Keyspace, Pair, Value};
 use serde::Serialize;
 
 use crate::{
@@ -27,7 +27,7 @@ pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
     let (db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
     let estimate = db.stats().keyspaces.iter().find(|k| k.name == global.keyspace).map_or(0, |k| k.entries_estimate);
     let progress = Progress::count("exporting", estimate);
-    let mut lines = Lines { format, line: Vec::new(), progress };
+    let mut lines = EntryLines { format, line: Vec::new(), progress };
     if args.skip_damaged {
         return around_damage(&keyspace, global, &mut lines, out);
     }
@@ -39,13 +39,13 @@ pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 /// The lines of the output.
-struct Lines {
+struct EntryLines {
     format: Format,
     line: Vec<u8>,
     progress: Progress,
 }
 
-impl Lines {
+impl EntryLines {
     fn write(&mut self, pair: &Pair, value: &Value, out: &mut Output) -> Result<()> {
         self.line.clear();
         match self.format {
@@ -73,7 +73,7 @@ fn with_hint(error: Error) -> Failure {
 }
 
 /// Exports what can be read, and reports the rest.
-fn around_damage(keyspace: &Keyspace, global: &Global, lines: &mut Lines, out: &mut Output) -> Result<()> {
+fn around_damage(keyspace: &Keyspace, global: &Global, lines: &mut EntryLines, out: &mut Output) -> Result<()> {
     let (mut blocks, mut values) = (0, 0);
     let mut entries = keyspace.iter().undamaged();
     loop {
@@ -134,7 +134,7 @@ impl Serialize for Bytes<'_> {
 }
 
 impl<'a> Missing<'a> {
-    fn of_block(block: &'a LeftOut) -> Self {
+    fn of_block(block: &'a DamagedBlock) -> Self {
         Self {
             left_out: "block",
             file: Some(shown(&block.file)),
