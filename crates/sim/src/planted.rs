@@ -269,6 +269,7 @@ pub const ALL: &[Planted] = &[
     bug("moves_are_changes", CHANGES),
     bug("keep_unsynced_logs", CHANGES),
     bug("forget_kept_logs", CHANGES),
+    bug("an_empty_log_is_a_gap", CHANGES),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),
     bug("ingest_takes_any_order", INGEST),

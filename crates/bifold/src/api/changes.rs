@@ -145,7 +145,7 @@ impl Db {
         let engine = self.engine();
         engine.health.takes_writes()?;
         let logs = engine.health.watch(engine.wal.hold().changes())?;
-        let Some(first) = logs.first().filter(|_| engine.wal.hold().keeps_changes()) else {
+        let Some(first) = logs.first() else {
             let reason = "they are not kept: open the database with the option `retain_changes`";
             return Err(Error::invalid("changes", reason));
         };
@@ -176,10 +176,7 @@ impl Changes {
             match self.step(visible)? {
                 Found::Commit if !self.waiting.is_empty() => return Ok(true),
                 Found::Commit => {}
-                Found::NotYet => {
-                    self.at = None;
-                    return Ok(false);
-                }
+                Found::NotYet => return Ok(false),
                 Found::End if !self.goes_on()? => return Ok(false),
                 Found::End => {}
             }
@@ -232,7 +229,7 @@ impl Changes {
     }
 
     fn step(&mut self, visible: SeqNo) -> Result<Found> {
-        let Some(AtLog { reader, walk, .. }) = &mut self.at else { return Ok(Found::End) };
+        let Some(AtLog { log, reader, walk }) = &mut self.at else { return Ok(Found::End) };
         let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
         let record = match walk.step(read)? {
             Met::Record(frame, _) => LogRecord::of(frame),
@@ -242,6 +239,8 @@ impl Changes {
             }
         };
         if record.first_seqno > visible {
+            let (offset, end) = (record.offset, walk.position() + walk.left());
+            *walk = Walk::new(log.id, offset, end);
             return Ok(Found::NotYet);
         }
         let mut seqno = record.first_seqno;

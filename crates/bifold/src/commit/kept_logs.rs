@@ -66,24 +66,25 @@ impl KeptLogs {
         retain: Option<&RetainChanges>,
         now: Duration,
     ) -> Result<Self> {
-        let newest = others.last().or(below.last());
-        let found = newest.map(|&id| Head::of(dir, id)).transpose()?.flatten();
-        let limits = match retain {
-            Some(retain) => Limits::of(retain),
-            None => found.map(|head| head.limits),
-        };
-        let mut kept = Self { limits, logs: VecDeque::new() };
-        // A log without changes in between would be a gap.
-        let is_interrupted = others.iter().map(|&id| Head::of(dir, id)).collect::<Result<Vec<_>>>()?.contains(&None);
-        if limits.is_none() || is_interrupted || planted!("forget_kept_logs") {
-            return Ok(kept);
-        }
-        for &id in below.iter().rev() {
-            let Some(head) = Head::of(dir, id)? else { break };
+        let needed = others.iter().map(|&id| Head::of(dir, id)).collect::<Result<Vec<_>>>()?;
+        // A log without changes in between would be a gap. One that has nothing yet is none.
+        let is_interrupted = needed.contains(&Head::Other);
+        let (mut logs, mut as_before) = (VecDeque::new(), needed.iter().rev().find_map(Head::limits));
+        for &id in below.iter().rev().take_while(|_| !is_interrupted) {
+            let (limits, first) = match Head::of(dir, id)? {
+                Head::Kept { limits, first } => (limits, first),
+                Head::Empty => continue,
+                Head::Other => break,
+            };
+            as_before = as_before.or(Some(limits));
             let bytes = dir.len(&names::log(id))?.unwrap_or(0);
-            kept.logs.push_front((LogFile { id, bytes, first: head.first, has_changes: true }, now));
+            logs.push_front((LogFile { id, bytes, first, has_changes: true }, now));
         }
-        Ok(kept)
+        let limits = retain.map_or(as_before, Limits::of);
+        if limits.is_none() || planted!("forget_kept_logs") {
+            logs.clear();
+        }
+        Ok(Self { limits, logs })
     }
 
     /// The logs, oldest first.
@@ -115,21 +116,37 @@ impl KeptLogs {
 
 /// What the first record of a log says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Head {
-    limits: Limits,
-    /// The number of the log's first operation.
-    first: SeqNo,
+pub(crate) enum Head {
+    /// The log is kept within these limits. Its first operation has this number.
+    Kept { limits: Limits, first: SeqNo },
+    /// There is none: the process ended before it had written one, or a power loss has taken it.
+    Empty,
+    /// The log is not kept.
+    Other,
 }
 
 impl Head {
-    /// That of a log that is kept; `None` for any other.
-    pub fn of(dir: &Dir, id: FileId) -> Result<Option<Self>> {
+    /// That of this log.
+    pub fn of(dir: &Dir, id: FileId) -> Result<Self> {
         let reader = dir.open(&names::log(id))?;
         let mut walk = Walk::new(id, FILE_HEADER_BYTES as u64, reader.len()).by_chunks_of(HEAD_BYTES);
         let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery);
-        let Met::Record(frame, _) = walk.step(read)? else { return Ok(None) };
-        let record = LogRecord::of(frame);
+        let record = match walk.step(read)? {
+            Met::Record(frame, _) => LogRecord::of(frame),
+            Met::End | Met::Torn(_) if !planted!("an_empty_log_is_a_gap") => return Ok(Self::Empty),
+            _ => return Ok(Self::Other),
+        };
         let limits = record.keeps_changes().map_err(|damage| damage.of(reader.path()))?;
-        Ok(limits.map(|(bytes, millis)| Self { limits: Limits { bytes, millis }, first: record.first_seqno }))
+        Ok(limits.map_or(Self::Other, |(bytes, millis)| Self::Kept {
+            limits: Limits { bytes, millis },
+            first: record.first_seqno,
+        }))
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        match self {
+            Self::Kept { limits, .. } => Some(*limits),
+            Self::Empty | Self::Other => None,
+        }
     }
 }

@@ -223,19 +223,18 @@ impl Committer {
         let first = wal.append(count, |encoder| {
             for (op, given) in ops.iter().zip(given) {
                 let keyspace = op.tree.keyspace;
-                match op.act {
-                    Act::Pointer(pointer) if keeps && given.value().is_some() => {
-                        encoder.pointer_and_value(keyspace, op.key, pointer, given.value().unwrap_or_default());
+                let value = given.value().filter(|_| keeps);
+                match (op.act, value) {
+                    (Act::Put(value), _) => encoder.put(keyspace, op.key, value),
+                    (Act::PutUntil(value, instant), _) => encoder.put_until(keyspace, op.key, instant, value),
+                    (Act::Pointer(to), None) => encoder.pointer(keyspace, op.key, to),
+                    (Act::Pointer(to), Some(value)) => encoder.pointer_and_value(keyspace, op.key, to, value),
+                    (Act::PointerUntil(to), None) => encoder.pointer_until(keyspace, op.key, to),
+                    (Act::PointerUntil(to), Some(value)) => {
+                        encoder.pointer_and_value_until(keyspace, op.key, to, value)
                     }
-                    Act::PointerUntil(payload) if keeps && given.value().is_some() => {
-                        encoder.pointer_and_value_until(keyspace, op.key, payload, given.value().unwrap_or_default());
-                    }
-                    Act::Put(value) => encoder.put(keyspace, op.key, value),
-                    Act::PutUntil(value, instant) => encoder.put_until(keyspace, op.key, instant, value),
-                    Act::Pointer(pointer) => encoder.pointer(keyspace, op.key, pointer),
-                    Act::PointerUntil(payload) => encoder.pointer_until(keyspace, op.key, payload),
-                    Act::Delete => encoder.delete(keyspace, op.key),
-                    Act::DeleteRange(end) => encoder.delete_range(keyspace, op.key, end),
+                    (Act::Delete, _) => encoder.delete(keyspace, op.key),
+                    (Act::DeleteRange(end), _) => encoder.delete_range(keyspace, op.key, end),
                 }
             }
         })?;

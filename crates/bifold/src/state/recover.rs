@@ -88,7 +88,10 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
     let below: Vec<FileId> = files.logs.iter().copied().filter(|&id| id < state.log_floor.log).collect();
-    let kept = KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?;
+    let kept = match writes {
+        true => KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?,
+        false => KeptLogs::default(),
+    };
     let (manifest, wal) = match options.access {
         Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), (next_seqno, &kept), &files)?,
         Access::ReadOnly | Access::Follow => {

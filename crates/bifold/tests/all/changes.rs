@@ -248,3 +248,30 @@ fn changes_are_read_while_others_write() {
         replica.is_of(bed.ks(), "at the end");
     });
 }
+
+/// Right after an opening, nothing is in the new log, not even that it is kept.
+#[test]
+fn a_kill_right_after_an_opening_forgets_nothing() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let mut bed = bed(placement, ALL_OF_THEM);
+        for n in 0..50 {
+            bed.ks().put(key(n), value(n, n)).unwrap();
+        }
+        bed.db().flush().unwrap();
+        bed.reopen();
+        bed.options.retain_changes = None;
+        let mut fs = bed.fs.fork();
+        for _ in 0..3 {
+            let env = Env { fs: Arc::new(fs.clone()), ..bed.env() };
+            let killed = Db::open_in(env, "/db", bed.options.clone()).unwrap();
+            fs = fs.fork();
+            drop(killed);
+        }
+        let env = Env { fs: Arc::new(fs), ..bed.env() };
+        let db = Db::open_in(env, "/db", bed.options.clone()).unwrap();
+        let mut replica = Replica::default();
+        replica.catch_up(&db);
+        replica.is_of(db.default_keyspace(), &format!("{placement:?}"));
+        assert_eq!(replica.commits, 50);
+    }
+}

@@ -109,7 +109,7 @@ fn begin(
         }
     })?;
     for log in &found.logs {
-        let has_changes = Head::of(dir, log.id)?.is_some();
+        let has_changes = matches!(Head::of(dir, log.id)?, Head::Kept { .. });
         wal.adopt([LogFile { id: log.id, bytes: log.bytes, first: log.first, has_changes }]);
     }
     Ok((manifest, wal))
