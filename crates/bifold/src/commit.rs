@@ -1,5 +1,6 @@
 //! From a batch to the log and the memtable: the only path of writes.
 
+pub(crate) mod expiring;
 pub(crate) mod ingest;
 pub(crate) mod kept_logs;
 pub(crate) mod memory;

@@ -51,7 +51,7 @@ impl Outstanding {
         }
     }
 
-    /// Lets go of all.
+    /// Forgets all of them.
     pub fn forget(&mut self) {
         self.0.clear();
     }

@@ -117,6 +117,7 @@ const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_f
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
 const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
 const PRESSURE: Test = Test::Unit("bifold-values", "placement::");
+const GC_BEFORE: Test = Test::Unit("bifold", "gc::tests::the_first_put_that_expires");
 const UNSEEN: Test = Test::Unit("bifold", "gc::tests::a_snapshot_reads");
 const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
@@ -266,6 +267,7 @@ pub const ALL: &[Planted] = &[
     bug("snapshots_read_with_now", EXPIRY),
     bug("time_goes_back", EXPIRY),
     bug("transaction_overlooks_expiry", EXPIRY),
+    bug("expires_while_gc_runs", GC_BEFORE),
     bug("moves_are_changes", CHANGES),
     bug("keep_unsynced_logs", CHANGES),
     bug("forget_kept_logs", CHANGES),

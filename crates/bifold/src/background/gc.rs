@@ -63,6 +63,8 @@ struct Verbs<'a> {
     tree: &'a Arc<Tree>,
     claim: &'a GcClaim,
     means: Means,
+    /// Whether entries might vanish when it began: see [`IndexView::may_lose_entries`].
+    loses_entries: bool,
     lookups: Cell<u64>,
     /// The copies are made; what fails from now on is no want of room for them.
     has_copied: Cell<bool>,
@@ -76,7 +78,7 @@ impl IndexView for Verbs<'_> {
     }
 
     fn may_lose_entries(&self) -> bool {
-        self.tree.may_lose_entries()
+        self.loses_entries
     }
 
     fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
@@ -112,7 +114,10 @@ impl GcContext for Verbs<'_> {
 
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
         self.has_copied.set(true);
-        let done = self.with.moves.hold_commits(self.tree, &mut |commits| self.with.health.watch(act(commits)))?;
+        let done = self.with.moves.hold_commits(self.tree, &mut |commits| {
+            commits.asks_index = self.loses_entries;
+            self.with.health.watch(act(commits))
+        })?;
         Ok(done.is_some())
     }
 
@@ -232,8 +237,9 @@ impl Gc {
         if !planted!("gc_during_commits") {
             self.moves.wait_for_commit();
         }
-        let verbs =
-            Verbs { with: self, tree, claim: job.claim(), means, lookups: Cell::new(0), has_copied: Cell::new(false) };
+        let (claim, loses_entries) = (job.claim(), tree.may_lose_entries());
+        let (lookups, has_copied) = (Cell::new(0), Cell::new(false));
+        let verbs = Verbs { with: self, tree, claim, means, loses_entries, lookups, has_copied };
         let run = || match job.run(&verbs) {
             Err(error) if !verbs.has_copied.get() => Err(error),
             other => Ok(other),

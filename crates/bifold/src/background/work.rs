@@ -175,8 +175,13 @@ impl Work {
 
     /// Whether GC or reclamation of a keyspace is running.
     pub fn is_freeing(&self, keyspace: KeyspaceId) -> bool {
-        let runs_gc = |of: &GcRuns| of.by_caller || !of.running.is_empty();
-        self.look(|state| state.reclaiming.contains(&keyspace) || state.gc.get(&keyspace).is_some_and(runs_gc))
+        self.look(|state| state.reclaiming.contains(&keyspace)) || self.runs_gc(keyspace)
+    }
+
+    /// Whether GC of a keyspace is running.
+    pub fn runs_gc(&self, keyspace: KeyspaceId) -> bool {
+        let runs = |of: &GcRuns| of.by_caller || !of.running.is_empty();
+        self.look(|state| state.gc.get(&keyspace).is_some_and(runs))
     }
 
     /// From now on workers start no GC of this keyspace.

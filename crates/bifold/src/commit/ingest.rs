@@ -161,9 +161,7 @@ impl Ingests {
             let (key, last) = (key.escape_ascii(), run.last.escape_ascii());
             return Err(Error::invalid("key", format!("`{key}` comes after `{last}`: keys of an ingest must ascend")));
         }
-        if matches!(act, Act::PutUntil(..)) && !run.tree.may_lose_entries() {
-            self.state.may_lose_entries(&run.tree)?;
-        }
+        self.committer.prepare_expiring(&[Op { tree: &run.tree, key, act }])?;
         let value_bytes = match act {
             Act::PutUntil(value, instant) => {
                 run.entries.push(key, Kind::InlineUntil, &[&expiry::encode(instant), value]);

@@ -41,7 +41,7 @@ impl MoveCommits {
     ) -> Result<Option<SeqNo>> {
         let committer = &*self.committer;
         committer.throttle.pace_moves(tree)?;
-        let mut held = Held { moves: self, tree, wal: committer.wal.hold() };
+        let mut held = Held { moves: self, tree, wal: committer.wal.hold(), asks_index: true };
         committer.health.takes_writes()?;
         if tree.is_dropped() {
             return Ok(None);
@@ -95,11 +95,13 @@ pub(crate) struct Held<'a> {
     moves: &'a MoveCommits,
     tree: &'a Arc<Tree>,
     wal: MutexGuard<'a, Wal>,
+    /// Moves are compared with the index: entries may have vanished.
+    pub asks_index: bool,
 }
 
 impl Commits for Held<'_> {
     fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
-        if self.tree.may_lose_entries() {
+        if self.asks_index {
             // Those that have vanished since must not come back, and the others keep their instants.
             self.commit_current(moves, &mut |_| {})?;
         } else {

@@ -107,7 +107,7 @@ impl Committer {
         if bytes > COMMIT_BYTES_MAX {
             return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
-        self.state.note_expiring(ops)?;
+        self.prepare_expiring(ops)?;
         let begin = self.clock.now();
         let mut laps = Laps::begin(&*self.clock, begin);
         let has_looked = self.room.admit(ops, bytes, self.counters.user_bytes_written())?;

@@ -1,12 +1,13 @@
 //! Keyspaces that may lose entries nobody has overwritten, because they expire.
 //!
 //! ```text
-//! first put with an instant ─▶ manifest: Expires, synced ─▶ log, memtable
+//! first put with an instant ─▶ manifest: Expires, synced ─▶ GC that runs ends ─▶ log, memtable
 //! ```
 //!
 //! A keyspace stays one for good: value files may have values of entries that are no longer in the index, long after
 //! the last such entry. From then on GC of a placement that knows by itself what is current asks the index all the
-//! same. The record also keeps older releases out, which know neither the operations in the log nor the kinds in
+//! same; a run that began before it knew ends before the first such entry is committed (`commit/expiring.rs`). The
+//! record also keeps older releases out, which know neither the operations in the log nor the kinds in
 //! tables.
 
 use std::sync::{Arc, atomic::Ordering};
@@ -14,7 +15,6 @@ use std::sync::{Arc, atomic::Ordering};
 use bifold_contract::{Edit, KeyspaceEdit, Result};
 
 use crate::{
-    commit::op::{Act, Op},
     state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
@@ -25,6 +25,17 @@ impl Tree {
         self.loses_entries.load(Ordering::Acquire)
     }
 
+    /// They might before this opening: all its GC knows that.
+    pub fn has_lost_entries(&self) {
+        self.loses_entries();
+        self.takes_expiring.store(true, Ordering::Release);
+    }
+
+    /// Whether entries that expire can be committed at once.
+    pub fn takes_expiring(&self) -> bool {
+        self.takes_expiring.load(Ordering::Acquire)
+    }
+
     /// From now on they may. The manifest says so.
     pub fn loses_entries(&self) {
         self.loses_entries.store(true, Ordering::Release);
@@ -32,20 +43,10 @@ impl Tree {
 }
 
 impl State {
-    /// Prepares keyspaces for the entries that these operations let expire. Costs a comparison for each operation, and
-    /// a sync of the manifest the first time a keyspace gets such an entry.
-    ///
-    /// # Errors
-    /// I/O errors, and every reason to refuse writes. The operations must not be committed then.
-    pub fn note_expiring(&self, ops: &[Op<'_>]) -> Result<()> {
-        let is_new = |op: &&Op<'_>| matches!(op.act, Act::PutUntil(..)) && !op.tree.may_lose_entries();
-        ops.iter().filter(is_new).try_for_each(|op| self.may_lose_entries(op.tree))
-    }
-
     /// From now on the keyspace may lose entries. Durable when this returns.
     ///
     /// # Errors
-    /// As [`State::note_expiring`].
+    /// I/O errors, and every reason to refuse writes.
     pub fn may_lose_entries(&self, tree: &Arc<Tree>) -> Result<()> {
         self.health.takes_writes()?;
         let mut manifest = self.manifest.hold();

@@ -46,7 +46,7 @@ use crate::{
         numbers::Numbers,
         presets::{self, FoundFiles, OwnPlacements},
         time::Time,
-        tree::{Layer, Tree, Values, View},
+        tree::{Layer, Tree, Values},
         trees::{self, Trees, state_of},
     },
     waiting::sync::{FairLock, LockExt},
@@ -144,13 +144,7 @@ impl State {
         let old = Arc::clone(&tree.view().version);
         let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta)).inspect_err(give_up)?);
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
-        if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
-            edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno });
-            let pending_edit = tree.placement().pending_edit(seqno);
-            edit.values.removed.extend(pending_edit.removed);
-            edit.values.added.extend(pending_edit.added);
-            edit.values.garbage.extend(pending_edit.garbage);
-        }
+        let flushed = note_written(tree, written, &mut edit);
         tree.placement().count_pointers(&mut edit.values);
         let freed = remove_drained(tree, &mut edit.values);
         let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
@@ -159,7 +153,7 @@ impl State {
         if planted!("manifest_before_table") {
             self.dir.sync()?;
         }
-        if let Some(seqno) = written.and_then(|layer| layer.memtable.max_seqno()) {
+        if let Some(seqno) = flushed {
             tree.note_flushed(seqno);
         }
         tree.change(&self.changing([tree.keyspace]), |view| (view.with(written, new), ()));
@@ -456,13 +450,15 @@ impl State {
     }
 }
 
-impl View {
-    /// This view with `version`, without the memtable that was `written`.
-    fn with(&self, written: Option<&Arc<Layer>>, version: Arc<Version>) -> Self {
-        let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
-        let sealed = self.sealed.iter().filter(stays).cloned().collect();
-        self.with_tables(sealed, version)
-    }
+/// Adds to an edit that a memtable, if one was written, is in tables. Returns the last number in it.
+fn note_written(tree: &Tree, written: Option<&Arc<Layer>>, edit: &mut Edit) -> Option<SeqNo> {
+    let seqno = written?.memtable.max_seqno()?;
+    edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno });
+    let pending_edit = tree.placement().pending_edit(seqno);
+    edit.values.removed.extend(pending_edit.removed);
+    edit.values.added.extend(pending_edit.added);
+    edit.values.garbage.extend(pending_edit.garbage);
+    Some(seqno)
 }
 
 /// The files that a rewrite or a GC run has written for an edit. A file that the edit both removes and adds existed

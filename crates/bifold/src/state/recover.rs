@@ -78,7 +78,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let file_access = if writes { FileAccess::Write } else { FileAccess::Read };
     let own = (OwnPlacements::Of(&options.placements), file_access);
     let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, own)?;
-    let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
+    let (logs, below): (Vec<FileId>, Vec<FileId>) = files.logs.iter().partition(|&&id| id >= state.log_floor.log);
     let spans: Vec<LogSpan> = logs.iter().map(|&id| LogSpan::whole(id)).collect();
     let found = Logs::find(&dir, &state, (&spans, state.log_floor.first), trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
@@ -87,13 +87,11 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
-    let below: Vec<FileId> = files.logs.iter().copied().filter(|&id| id < state.log_floor.log).collect();
-    let kept = match writes {
-        true => KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?,
-        false => KeptLogs::default(),
-    };
     let (manifest, wal) = match options.access {
-        Access::ReadWrite => finish(&dir, &state, &found, (&trees, &numbers), (next_seqno, &kept), &files)?,
+        Access::ReadWrite => {
+            let kept = KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?;
+            finish(&dir, &state, &found, (&trees, &numbers), (next_seqno, &kept), &files)?
+        }
         Access::ReadOnly | Access::Follow => {
             (ManifestFile::frozen(&dir, state.database_id), frozen_logs(&dir, &logs, (next_seqno, &found))?)
         }

@@ -86,6 +86,8 @@ pub(crate) struct Tree {
     dropped: AtomicBool,
     /// See [`super::expires`].
     pub(super) loses_entries: AtomicBool,
+    /// No GC runs any more that does not know of that.
+    pub takes_expiring: AtomicBool,
 }
 
 /// Sums over the compactions of one tree since it was opened.
@@ -215,8 +217,10 @@ impl Layer {
 }
 
 impl View {
-    /// This view with other memtables waiting and other tables.
-    pub fn with_tables(&self, sealed: Vec<Arc<Layer>>, version: Arc<Version>) -> Self {
+    /// This view with the tables of `version`, without the memtable that was `written`.
+    pub fn with(&self, written: Option<&Arc<Layer>>, version: Arc<Version>) -> Self {
+        let stays = |layer: &&Arc<Layer>| written.is_none_or(|w| !Arc::ptr_eq(w, layer));
+        let sealed = self.sealed.iter().filter(stays).cloned().collect();
         Self { sealed, version, shape: OnceLock::new(), ..self.clone() }
     }
 
@@ -283,6 +287,7 @@ impl Tree {
             dropped: AtomicBool::new(false),
             filter: TreeFilter::default(),
             loses_entries: AtomicBool::new(false),
+            takes_expiring: AtomicBool::new(false),
         })
     }
 

@@ -161,7 +161,7 @@ impl History {
 }
 
 fn history(placement: PlacementKind, seed: u64) {
-    let mut random = numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let mut random = numbers(seed);
     let mut history = History { bed: Bed::new(placement), model: Model::new(), now: 1_000_000, held: Vec::new() };
     for step in 0..300 {
         let what = format!("{placement:?}, seed {seed}, step {step}");

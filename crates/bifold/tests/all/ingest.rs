@@ -4,84 +4,17 @@ mod behaviours;
 mod crashes;
 mod meanwhile;
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path};
 
 use bifold::{
-    Compaction, Db, Env, Ingest, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot,
-    options::{DiffKv, HashKv, Tiered, TwoLayer, Values},
+    Compaction, Ingest, Keyspace, Options, PlacementKind, Snapshot,
+    options::{Tiered, TwoLayer},
 };
-use bifold_io::{ManualClock, memory::MemoryFs};
 
-use crate::support::{entries, tiny};
-
-const ALL: [PlacementKind; 7] = [
-    PlacementKind::Inline,
-    PlacementKind::WiscKey,
-    PlacementKind::HashKv,
-    PlacementKind::NovKv,
-    PlacementKind::DiffKv,
-    PlacementKind::UniKv,
-    PlacementKind::Streams,
-];
-
-fn options(placement: PlacementKind) -> Options {
-    let values = Values {
-        separate_from_bytes: 64,
-        file_bytes: 16 << 10,
-        hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
-        diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
-        ..Values::default()
-    };
-    let keyspace = KeyspaceOptions { values, ..tiny().keyspace.with_placement(placement) };
-    Options { keyspace: KeyspaceOptions { table_bytes: 8 << 10, ..keyspace }, ..tiny() }
-}
-
-/// A database in memory.
-struct Bed {
-    fs: MemoryFs,
-    clock: ManualClock,
-    options: Options,
-    db: Option<Db>,
-}
-
-impl Bed {
-    fn new(options: Options) -> Self {
-        let mut bed = Self { fs: MemoryFs::new(), clock: ManualClock::default(), options, db: None };
-        bed.clock.set_unix(Duration::from_secs(1_000_000));
-        bed.reopen();
-        bed
-    }
-
-    fn env_of(&self, fs: &MemoryFs) -> Env {
-        Env { fs: Arc::new(fs.clone()), clock: Arc::new(self.clock.clone()), ..Env::system() }
-    }
-
-    fn env(&self) -> Env {
-        self.env_of(&self.fs)
-    }
-
-    fn reopen(&mut self) {
-        if let Some(db) = self.db.take() {
-            db.close().unwrap();
-        }
-        self.db = Some(Db::open_in(self.env(), "/db", self.options.clone()).unwrap());
-    }
-
-    fn db(&self) -> &Db {
-        self.db.as_ref().unwrap()
-    }
-
-    fn ks(&self) -> &Keyspace {
-        self.db().default_keyspace()
-    }
-
-    /// Tables and value files in the directory.
-    fn data_files(&self) -> Vec<String> {
-        let name = |path: &std::path::PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
-        let names = self.fs.files();
-        names.iter().map(name).filter(|name| name.ends_with(".tbl") || name.ends_with(".val")).collect()
-    }
-}
+use crate::{
+    bed::{Bed, numbers, small},
+    support::entries,
+};
 
 fn key(n: u32) -> String {
     format!("key{n:05}")
@@ -109,17 +42,6 @@ fn check(ks: &Keyspace, model: &Model, what: &str) {
 
 /// Keys of the random histories.
 const KEYS: u32 = 160;
-
-/// A generator of numbers, the same each time.
-fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    }
-}
 
 /// Random writes, jobs, snapshots and openings, with ingests that are open meanwhile.
 struct History {
@@ -195,7 +117,7 @@ impl History {
 
 fn history(options: Options, seed: u64, name: &str) {
     let mut random = numbers(seed);
-    let mut history = History { bed: Bed::new(options), model: Model::new(), open: None, held: Vec::new() };
+    let mut history = History { bed: Bed::of(options), model: Model::new(), open: None, held: Vec::new() };
     for step in 0..300 {
         history.step(step, &mut random);
         if step % 10 == 0 {
@@ -216,8 +138,8 @@ fn history(options: Options, seed: u64, name: &str) {
 
 #[test]
 fn random_histories_of_all_placements() {
-    for placement in ALL {
-        (0..6).for_each(|seed| history(options(placement), seed, &format!("{placement:?}")));
+    for placement in PlacementKind::ALL {
+        (0..6).for_each(|seed| history(small(placement), seed, &format!("{placement:?}")));
     }
 }
 
@@ -228,7 +150,7 @@ fn random_histories_of_all_policies() {
         Compaction::TwoLayer(TwoLayer { unsorted_bytes: 16 << 10, scan_merge_runs: 2 }),
     ];
     for compaction in policies {
-        let mut options = options(PlacementKind::Inline);
+        let mut options = small(PlacementKind::Inline);
         options.keyspace.compaction = compaction;
         (10..16).for_each(|seed| history(options.clone(), seed, &format!("{compaction:?}")));
     }
@@ -237,7 +159,7 @@ fn random_histories_of_all_policies() {
 /// Random histories of a tree that is split, with values that merges separate.
 #[test]
 fn random_histories_of_partitions() {
-    let mut options = options(PlacementKind::UniKv);
+    let mut options = small(PlacementKind::UniKv);
     options.keyspace.partition_bytes = Some(16 << 10);
     options.keyspace.compaction = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 8 << 10, scan_merge_runs: 2 });
     (20..28).for_each(|seed| history(options.clone(), seed, "partitions"));

@@ -119,3 +119,32 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
         assert_eq!(tree.placement().space().drained_bytes, 0, "{placement:?}: nobody needs them any more");
     }
 }
+
+/// A GC run that did not ask the index when it began must not meet entries that expire.
+#[test]
+fn the_first_put_that_expires_waits_for_gc_that_has_begun_before() {
+    let bed = bed(PlacementKind::WiscKey);
+    let (engine, tree) = (&bed.engine, &bed.tree);
+    let ((begun, begins), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+    let job = Later { job: pick(&bed), begun, may_go_on: Mutex::new(may_go_on) };
+    assert!(engine.work.try_gc(tree.keyspace));
+    thread::scope(|scope| {
+        // Dropped before the scope waits for its threads, so that a failed assertion ends GC, too.
+        let go_on = go_on;
+        let gc = scope.spawn(|| engine.gc.gc(tree, &job, Means::Free));
+        begins.recv().unwrap();
+        let op = Op { tree, key: b"soon", act: Act::PutUntil(b"gone", 1 << 46) };
+        let put = scope.spawn(move || engine.commit(&[op], Durability::Buffered));
+        let waits = || engine.signal.waits().iter().any(|wait| wait.who.contains("expires"));
+        while !put.is_finished() && !waits() {
+            thread::yield_now();
+        }
+        assert!(!put.is_finished() && engine.reader.get(tree, b"soon", None).unwrap().is_none());
+        go_on.send(()).unwrap();
+        gc.join().unwrap().unwrap();
+        engine.gc.outcomes.end_gc(tree.keyspace, None);
+        put.join().unwrap().unwrap();
+    });
+    assert_eq!(engine.reader.get(tree, b"soon", None).unwrap().as_deref(), Some(&b"gone"[..]));
+    assert!(tree.may_lose_entries());
+}

@@ -92,7 +92,7 @@ impl Follower {
         let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
         tree.placement().finish_recovery(0, 0)?;
         if keyspace.loses_entries {
-            tree.loses_entries();
+            tree.has_lost_entries();
         }
         let mut layers = layers.into_iter();
         if let Some(active) = layers.next() {

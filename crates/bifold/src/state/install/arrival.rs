@@ -11,10 +11,10 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use bifold_contract::{Edit, FileId, KeyspaceEdit, LevelEdit, LogFloor, Result, SeqNo, ValueEdit};
+use bifold_contract::{Edit, FileId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit};
 use bifold_index::table::Table;
 
-use super::{State, remove_drained};
+use super::{State, note_written, remove_drained};
 use crate::{
     commit::wal::Wal,
     state::{
@@ -59,14 +59,7 @@ impl State {
         let applied = old.apply(&change, &mut |meta| opened(meta.id).map_or_else(|| self.open_table(meta), Ok));
         let new = Arc::new(health.watch(applied)?);
         let mut edit = Edit { last_seqno: Some(last), log_floor: Some(log_floor), values, ..Edit::default() };
-        let flushed = written.and_then(|layer| layer.memtable.max_seqno());
-        if let Some(seqno) = flushed {
-            edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno });
-            let pending_edit = tree.placement().pending_edit(seqno);
-            edit.values.removed.extend(pending_edit.removed);
-            edit.values.added.extend(pending_edit.added);
-            edit.values.garbage.extend(pending_edit.garbage);
-        }
+        let flushed = note_written(tree, written, &mut edit);
         tree.placement().count_pointers(&mut edit.values);
         let _drained_bytes = remove_drained(tree, &mut edit.values);
         health.well()?;

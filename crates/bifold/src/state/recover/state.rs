@@ -220,7 +220,7 @@ impl ManifestState {
             let values = FoundFiles { context, listed: &recorded, present: &present, before: None, own };
             let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
             if keyspace.loses_entries {
-                tree.loses_entries();
+                tree.has_lost_entries();
             }
             Ok(Arc::new(tree))
         };

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bifold::{Access, Backup, Db, Error, IfMissing, KeyspaceOptions, Options, PlacementKind, TimeToLive};
 
-use super::{ALL, Bed, Model, check, expected, key, options, value};
-use crate::support::entries;
+use super::{Model, check, expected, key, value};
+use crate::{bed::Bed, support::entries};
 
 /// Ingests these keys with the values of a round. Returns the level.
 fn ingest(bed: &Bed, keys: impl Iterator<Item = u32>, round: u32, model: &mut Model) -> u8 {
@@ -84,10 +84,10 @@ fn cases() -> [(&'static str, Before, bool); 8] {
 /// it, wherever that is, and older than what is written later; a range without anything is filled at the bottom.
 #[test]
 fn an_ingest_is_newer_than_all_before_it_and_older_than_all_after_it() {
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         for (name, before, is_empty) in cases() {
             let what = format!("{placement:?}, {name}");
-            let mut bed = Bed::new(options(placement));
+            let mut bed = Bed::new(placement);
             let mut model = Model::new();
             before(&bed, &mut model);
             let older = (bed.db().snapshot(), model.clone());
@@ -114,7 +114,7 @@ fn an_ingest_is_newer_than_all_before_it_and_older_than_all_after_it() {
 
 #[test]
 fn keys_that_do_not_ascend_are_refused_and_the_ingest_goes_on() {
-    let bed = Bed::new(options(PlacementKind::Inline));
+    let bed = Bed::new(PlacementKind::Inline);
     let mut ingest = bed.ks().ingest().unwrap();
     ingest.put("b", "1").unwrap();
     for wrong in ["b", "a"] {
@@ -129,8 +129,8 @@ fn keys_that_do_not_ascend_are_refused_and_the_ingest_goes_on() {
 
 #[test]
 fn what_is_dropped_leaves_nothing() {
-    for placement in ALL {
-        let mut bed = Bed::new(options(placement));
+    for placement in PlacementKind::ALL {
+        let mut bed = Bed::new(placement);
         bed.ks().put("key", value(59, 1)).unwrap();
         bed.db().flush().unwrap();
         let before = bed.data_files();
@@ -154,7 +154,7 @@ fn what_is_dropped_leaves_nothing() {
 
 #[test]
 fn one_ingest_is_open_at_a_time() {
-    let bed = Bed::new(options(PlacementKind::Inline));
+    let bed = Bed::new(PlacementKind::Inline);
     let first = bed.ks().ingest().unwrap();
     let message = bed.ks().ingest().unwrap_err().to_string();
     assert!(message.contains("one into keyspace `default` is open"), "{message}");
@@ -165,8 +165,8 @@ fn one_ingest_is_open_at_a_time() {
 
 #[test]
 fn entries_expire() {
-    for placement in ALL {
-        let mut bed = Bed::new(options(placement));
+    for placement in PlacementKind::ALL {
+        let mut bed = Bed::new(placement);
         let with_ttl = KeyspaceOptions { ttl: Some(Duration::from_secs(10)), ..bed.ks().options() };
         bed.ks().set_options(with_ttl).unwrap();
         bed.ks().put("b", [1; 300]).unwrap();
@@ -189,8 +189,8 @@ fn entries_expire() {
 
 #[test]
 fn copies_and_readers_have_it() {
-    for placement in ALL {
-        let bed = Bed::new(options(placement));
+    for placement in PlacementKind::ALL {
+        let bed = Bed::new(placement);
         let mut model = Model::new();
         bed.ks().put(key(3), value(3, 0)).unwrap();
         model.insert(key(3), value(3, 0));
@@ -216,8 +216,8 @@ fn copies_and_readers_have_it() {
 
 #[test]
 fn a_dropped_keyspace_takes_nothing_in() {
-    for placement in ALL {
-        let bed = Bed::new(options(placement));
+    for placement in PlacementKind::ALL {
+        let bed = Bed::new(placement);
         let other = bed.db().keyspace("other", bed.options.keyspace.clone()).unwrap();
         let mut ingest = other.ingest().unwrap();
         (0..500).for_each(|n| ingest.put(key(n), value(n, 1)).unwrap());
@@ -231,8 +231,8 @@ fn a_dropped_keyspace_takes_nothing_in() {
 
 #[test]
 fn each_value_is_written_once() {
-    for placement in ALL {
-        let bed = Bed::new(options(placement));
+    for placement in PlacementKind::ALL {
+        let bed = Bed::new(placement);
         let before = bed.db().stats();
         let mut model = Model::new();
         ingest(&bed, 0..5000, 1, &mut model);

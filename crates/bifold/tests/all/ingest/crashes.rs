@@ -8,8 +8,8 @@ use bifold_io::{
     memory::{Fate, MemoryFs},
 };
 
-use super::{ALL, Model, expected, key, options, value};
-use crate::support::entries;
+use super::{Model, expected, key, value};
+use crate::{bed::small, support::entries};
 
 /// The states of two keyspaces after each commit, and how many commits are promised.
 #[derive(Default)]
@@ -108,8 +108,8 @@ fn contents(fs: MemoryFs, options: &Options) -> [Model; 2] {
 
 #[test]
 fn a_power_loss_leaves_all_of_an_ingest_or_nothing_and_all_that_came_before() {
-    for placement in ALL {
-        let (fs, options) = (MemoryFs::new(), options(placement));
+    for placement in PlacementKind::ALL {
+        let (fs, options) = (MemoryFs::new(), small(placement));
         let scene = Scene::new(Env { fs: Arc::new(fs.clone()), ..Env::system() }, &options);
         let images = Arc::new(Mutex::new(Vec::new()));
         let (here, kept, told) = (fs.clone(), Arc::clone(&images), Arc::clone(&scene.told));
@@ -139,8 +139,10 @@ fn lost(found: &[Model; 2]) -> Vec<Vec<&String>> {
 
 #[test]
 fn a_failing_call_leaves_all_of_an_ingest_or_nothing() {
-    for (placement, kinds) in ALL.into_iter().zip([FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle()) {
-        let options = options(placement);
+    for (placement, kinds) in
+        PlacementKind::ALL.into_iter().zip([FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle())
+    {
+        let options = small(placement);
         let calls = |memory: &MemoryFs, at: u64| {
             let faulty = FaultyFs::over_memory(memory.clone());
             let scene = Scene::new(Env { fs: Arc::new(faulty.clone()), ..Env::system() }, &options);
@@ -183,9 +185,9 @@ fn a_failing_call_leaves_all_of_an_ingest_or_nothing() {
 fn gc_meets_an_open_ingest() {
     // All of them fill value files while the ingest is open.
     let keys = |round: u32| (0..300).step_by(if round < 7 { 1 } else { 2 });
-    for placement in ALL {
+    for placement in PlacementKind::ALL {
         let fs = MemoryFs::new();
-        let options = options(placement);
+        let options = small(placement);
         let db = Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", options).unwrap();
         let ks = db.default_keyspace();
         let mut model = Model::new();

@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use bifold::{Db, Durability, Env, Isolation, Options, PlacementKind, Transaction, TransactionOptions, Workers};
 use bifold_io::memory::MemoryFs;
 
-use super::{ALL, Bed, Model, expected, key, options, value};
-use crate::support::entries;
+use super::{Model, expected, key, value};
+use crate::{
+    bed::{Bed, small},
+    support::entries,
+};
 
 /// Lets the other threads end when this is dropped, also by a failed assertion.
 struct Ends<'a>(&'a AtomicBool);
@@ -31,7 +34,7 @@ fn a_transaction_conflicts_with_an_ingest_over_what_it_has_read() {
     for placement in [PlacementKind::Inline, PlacementKind::HashKv, PlacementKind::UniKv] {
         for (name, read, conflicts) in reads {
             for fills_memtable in [false, true] {
-                let bed = Bed::new(options(placement));
+                let bed = Bed::new(placement);
                 [10, 11, 90].into_iter().for_each(|n| bed.ks().put(key(n), value(n, 0)).unwrap());
                 bed.db().flush().unwrap();
                 if fills_memtable {
@@ -56,8 +59,8 @@ fn a_transaction_conflicts_with_an_ingest_over_what_it_has_read() {
 /// all of it or nothing, nobody's later write is lost.
 #[test]
 fn writers_do_not_keep_an_ingest_from_its_end() {
-    for placement in ALL {
-        let of_threads = Options { workers: Workers::Threads(2), ..options(placement) };
+    for placement in PlacementKind::ALL {
+        let of_threads = Options { workers: Workers::Threads(2), ..small(placement) };
         let env = Env { fs: std::sync::Arc::new(MemoryFs::new()), ..Env::system() };
         let db = Db::open_in(env, "/db", of_threads).unwrap();
         let ks = db.default_keyspace();
@@ -114,7 +117,7 @@ fn writers_do_not_keep_an_ingest_from_its_end() {
 /// Read-modify-write transactions on keys that ingests set back: with serializable isolation no step is lost.
 #[test]
 fn transactions_and_ingests_are_serializable() {
-    let of_threads = Options { workers: Workers::Threads(2), ..options(PlacementKind::Inline) };
+    let of_threads = Options { workers: Workers::Threads(2), ..small(PlacementKind::Inline) };
     let env = Env { fs: std::sync::Arc::new(MemoryFs::new()), ..Env::system() };
     let db = Db::open_in(env, "/db", of_threads).unwrap();
     let ks = db.default_keyspace();
