@@ -87,6 +87,7 @@ pub use api::{
     follow::Refreshed,
     ingest::{Ingest, IngestReport},
     keyspace::{Keyspace, Swap},
+    merge::{Combine, MergeOperator, MergeOperators},
     metrics,
     options::{
         self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,

@@ -23,6 +23,9 @@ pub enum Kind {
     InlineUntil = 3,
     /// As `Pointer`, until the instant at the beginning of the payload.
     PointerUntil = 4,
+    /// The entry's payload is an operand, which the keyspace's merge operator combines with the older versions: it
+    /// shadows none of them.
+    Operand = 5,
 }
 
 impl Kind {
@@ -35,6 +38,7 @@ impl Kind {
             2 => Some(Self::Pointer),
             3 => Some(Self::InlineUntil),
             4 => Some(Self::PointerUntil),
+            5 => Some(Self::Operand),
             _ => None,
         }
     }
@@ -81,6 +85,12 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn delete(key: &'a [u8], seqno: SeqNo) -> Self {
         Self { key, seqno, kind: Kind::Delete, payload: &[] }
+    }
+
+    /// An operand of the merge operator.
+    #[must_use]
+    pub fn operand(key: &'a [u8], seqno: SeqNo, operand: &'a [u8]) -> Self {
+        Self { key, seqno, kind: Kind::Operand, payload: operand }
     }
 
     /// From when on it is as if deleted.

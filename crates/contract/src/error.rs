@@ -99,6 +99,17 @@ pub enum Error {
         /// The key that was changed. In a range that the transaction has scanned it may be a new one.
         key: Box<[u8]>,
     },
+    /// A merge operator could not combine what is stored. Nothing was changed.
+    Merge {
+        /// The keyspace.
+        keyspace: String,
+        /// The key.
+        key: Box<[u8]>,
+        /// The operator's name.
+        operator: String,
+        /// What it says.
+        reason: String,
+    },
     /// Open transactions would take more memory than they may. Nothing of this one was committed, and nothing was
     /// changed by the call that returned this.
     TransactionTooLarge {
@@ -225,6 +236,7 @@ impl Error {
             | Self::ReadOnly
             | Self::Closed { .. }
             | Self::Conflict { .. }
+            | Self::Merge { .. }
             | Self::TransactionTooLarge { .. }
             | Self::ChangesGone { .. } => None,
         }
@@ -237,25 +249,16 @@ impl fmt::Display for Corruption {
     }
 }
 
-/// A key as messages show it: not all of a long one.
-fn shown(key: &[u8]) -> String {
-    let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
-    let more = if shown.len() < key.len() { "…" } else { "" };
-    format!("{}{more}", shown.escape_ascii())
-}
-
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { op, path, source } => write!(f, "cannot {op} {}: {source}", path.display()),
-            Self::Corruption { path, detail } => {
-                write!(
-                    f,
-                    "{}: {detail}; restore it from a backup (`bifold backup restore`; a checkpoint shares its files \
-                     and is none), or see `bifold verify` and `bifold salvage`",
-                    path.display()
-                )
-            }
+            Self::Corruption { path, detail } => write!(
+                f,
+                "{}: {detail}; restore it from a backup (`bifold backup restore`; a checkpoint shares its files and \
+                 is none), or see `bifold verify` and `bifold salvage`",
+                path.display()
+            ),
             Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
             Self::Locked { path } => write!(
                 f,
@@ -266,10 +269,7 @@ impl fmt::Display for Error {
             Self::NotFound { path } => {
                 write!(f, "no Bifold database in {}: check the path, or create one by writing to it", path.display())
             }
-            Self::NewerFormat { path, found, supported } => {
-                let path = path.display();
-                write!(f, "{path} has format version {found}, this release reads up to {supported}: upgrade Bifold")
-            }
+            Self::NewerFormat { path, found, supported } => f.write_str(&newer(path, *found, *supported)),
             Self::Poisoned { cause } => write!(
                 f,
                 "the database stopped accepting writes after an earlier failure ({cause}); reads still work; \
@@ -289,6 +289,9 @@ impl fmt::Display for Error {
             ),
             Self::ReadOnly => write!(f, "the database was opened read-only: open it for writing to change it"),
             Self::Closed { what } => write!(f, "{what} is closed or dropped"),
+            Self::Merge { keyspace, key, operator, reason } => {
+                f.write_str(&cannot_combine((keyspace, key), operator, reason))
+            }
             Self::Conflict { keyspace, key } => write!(
                 f,
                 "conflict: key `{}` of keyspace `{keyspace}` was changed after the transaction began; nothing was \
@@ -307,6 +310,26 @@ impl fmt::Display for Error {
             ),
         }
     }
+}
+
+fn newer(path: &Path, found: u32, supported: u32) -> String {
+    let path = path.display();
+    format!("{path} has format version {found}, this release reads up to {supported}: upgrade Bifold")
+}
+
+fn cannot_combine((keyspace, key): (&str, &[u8]), operator: &str, reason: &str) -> String {
+    format!(
+        "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or \
+         delete the key, or open the database with an operator that can",
+        shown(key)
+    )
+}
+
+/// The beginning of a key, for a message.
+fn shown(key: &[u8]) -> String {
+    let shown = key.get(..KEY_SHOWN_MAX).unwrap_or(key);
+    let more = if shown.len() < key.len() { "…" } else { "" };
+    format!("{}{more}", shown.escape_ascii())
 }
 
 impl std::error::Error for Error {

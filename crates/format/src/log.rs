@@ -6,6 +6,7 @@
 //! operation kind u8 │ keyspace varint │ key length varint │ [value length varint] │ key │ [value]
 //! kind      1 put │ 2 put pointer │ 3 delete │ 4 delete range │ 5 delete range without end
 //!           7 put until │ 8 put pointer until: the value begins with the instant, and the length counts it
+//!           9 merge: the value is an operand
 //!           10 put pointer, with the value │ 11 put pointer until, with the value
 //!              the value here is: length u8 of what kind 2 or 8 has │ that │ the value itself
 //!
@@ -43,6 +44,7 @@ const DELETE_RANGE_UNBOUNDED: u8 = 5;
 const DURABLE: u8 = 6;
 const PUT_UNTIL: u8 = 7;
 const PUT_POINTER_UNTIL: u8 = 8;
+const MERGE: u8 = 9;
 const PUT_POINTER_AND_VALUE: u8 = 10;
 const PUT_POINTER_AND_VALUE_UNTIL: u8 = 11;
 const SKIP: u8 = 16;
@@ -99,6 +101,11 @@ impl<'a> LogEncoder<'a> {
     /// As [`LogEncoder::pointer_until`], with the value itself.
     pub fn pointer_and_value_until(&mut self, keyspace: KeyspaceId, key: &[u8], payload: &[u8], value: &[u8]) {
         self.key_and_parts(PUT_POINTER_AND_VALUE_UNTIL, keyspace, key, &[&[payload.len() as u8], payload, value]);
+    }
+
+    /// Gives a key an operand of the merge operator.
+    pub fn merge(&mut self, keyspace: KeyspaceId, key: &[u8], operand: &[u8]) {
+        self.key_and_value(MERGE, keyspace, key, operand);
     }
 
     /// Deletes a key.
@@ -194,6 +201,8 @@ pub enum Operation<'a> {
     PutUntil { keyspace: KeyspaceId, key: &'a [u8], instant: Millis, value: &'a [u8] },
     /// Sets a key to a separated value that expires: the payload of the entry, and the address in it.
     PointerUntil { keyspace: KeyspaceId, key: &'a [u8], payload: &'a [u8], pointer: &'a [u8], value: Option<&'a [u8]> },
+    /// Gives a key an operand of the merge operator.
+    Merge { keyspace: KeyspaceId, key: &'a [u8], operand: &'a [u8] },
     /// Deletes a key.
     Delete { keyspace: KeyspaceId, key: &'a [u8] },
     /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
@@ -218,6 +227,7 @@ impl<'a> Operation<'a> {
             | Self::Pointer { keyspace, .. }
             | Self::PutUntil { keyspace, .. }
             | Self::PointerUntil { keyspace, .. }
+            | Self::Merge { keyspace, .. }
             | Self::Delete { keyspace, .. }
             | Self::DeleteRange { keyspace, .. } => keyspace,
         }
@@ -360,7 +370,7 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
                 _ => Operation::PointerUntil { keyspace, key, payload, pointer: expiry::split(payload).1, value },
             }
         }
-        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL => {
+        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL | MERGE => {
             let value_len = input.varint32()? as usize;
             let (key, value) = (input.take(key_len)?, input.take(value_len)?);
             let has_instant = value_len >= INSTANT_BYTES;
@@ -374,13 +384,14 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
                     return Err(start.damage("a value behind an instant of 6 bytes", format!("{value_len} bytes")));
                 }
                 PUT => Operation::Put { keyspace, key, value },
+                MERGE => Operation::Merge { keyspace, key, operand: value },
                 PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value, value: None },
                 _ => Operation::DeleteRange { keyspace, start: key, end: Some(value) },
             }
         }
         other => {
             return Err(
-                start.damage("an operation of kind 1 to 5, 7, 8, 10 or 11 (upgrade Bifold)", format!("kind {other}"))
+                start.damage("an operation of kind 1 to 5, or 7 to 11 (upgrade Bifold)", format!("kind {other}"))
             );
         }
     })

@@ -459,7 +459,8 @@ fn is_live(
     (snapshot, time): (SeqNo, Millis),
 ) -> bool {
     let is_value = match entry.kind {
-        Kind::Inline | Kind::Pointer => true,
+        // Whoever asked resolves it.
+        Kind::Inline | Kind::Pointer | Kind::Operand => true,
         Kind::Delete => false,
         Kind::InlineUntil | Kind::PointerUntil => entry.expires_at().is_some_and(|instant| instant > time),
     };

@@ -146,6 +146,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
         values: values(random),
         hash_index: None,
         ttl: None,
+        merge: None,
     }
 }
 

@@ -124,6 +124,7 @@ const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
 const CHANGES: Test = Test::Integration("bifold", "all", "changes::");
 
+const MERGES: Test = Test::Integration("bifold", "all", "merges::");
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
@@ -261,6 +262,15 @@ pub const ALL: &[Planted] = &[
     bug("expires_under_snapshots", EXPIRY),
     bug("merge_forgets_expiry", EXPIRY),
     bug("gc_forgets_expiry", EXPIRY),
+    bug("merge_reads_one_operand", MERGES),
+    bug("operands_overwrite", MERGES),
+    bug("operands_cross_snapshots", MERGES),
+    bug("operands_without_base", MERGES),
+    bug("gc_forgets_operands", MERGES),
+    bug("gc_trusts_groups_with_operands", MERGES),
+    bug("replay_takes_operands_for_values", MERGES),
+    bug("scan_yields_operands", MERGES),
+    bug("transaction_sees_operands_alone", MERGES),
     bug("replay_forgets_expiry", EXPIRY),
     bug("multi_get_ignores_expiry", EXPIRY),
     bug("backwards_nothing_expires", EXPIRY),

@@ -34,6 +34,7 @@ struct Owned {
 #[derive(Debug)]
 enum OwnedAct {
     Put(Box<[u8]>, Option<Millis>),
+    Merge(Box<[u8]>),
     Delete,
     DeleteRange(Option<Box<[u8]>>),
 }
@@ -92,6 +93,20 @@ impl Batch {
         self.push(keyspace, key, act)
     }
 
+    /// Gives `key` of `keyspace` an operand: see [`Keyspace::merge`]. Operands of one batch are combined in its order.
+    ///
+    /// # Errors
+    /// As [`Batch::put`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) when the keyspace has no merge
+    /// operator.
+    pub fn merge(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<&mut Self> {
+        self.push(keyspace, key.as_ref(), OwnedAct::Merge(operand.as_ref().into()))
+    }
+
     /// Deletes `key` of `keyspace`. It is no error if the key does not exist.
     ///
     /// # Errors
@@ -120,7 +135,7 @@ impl Batch {
         owned.as_op().check()?;
         self.bytes += owned.key.len()
             + match &owned.act {
-                OwnedAct::Put(value, _) => value.len(),
+                OwnedAct::Put(value, _) | OwnedAct::Merge(value) => value.len(),
                 OwnedAct::Delete | OwnedAct::DeleteRange(None) => 0,
                 OwnedAct::DeleteRange(Some(end)) => end.len(),
             };
@@ -167,6 +182,7 @@ impl Owned {
     fn as_op(&self) -> Op<'_> {
         let act = match &self.act {
             OwnedAct::Put(value, instant) => put_until(value, *instant),
+            OwnedAct::Merge(operand) => Act::Merge(operand),
             OwnedAct::Delete => Act::Delete,
             OwnedAct::DeleteRange(end) => Act::DeleteRange(end.as_deref()),
         };

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Changes are read from the logs, which have every commit in order. What GC commits when it moves a value has no value
-//! with it, and so is no change.
+//! with it: such a commit is no change.
 
 use std::{
     collections::VecDeque,
@@ -52,6 +52,8 @@ pub struct RetainChanges {
 pub enum ChangeKind {
     /// It got a value.
     Put,
+    /// It got an operand of its keyspace's [merge operator](crate::MergeOperator).
+    Merge,
     /// It was deleted.
     Delete,
     /// All keys from `key` up to `range_end`, exclusive, were deleted.
@@ -72,7 +74,7 @@ pub struct Change {
     pub kind: ChangeKind,
     /// The key, or the first one of a range.
     pub key: Box<[u8]>,
-    /// The value of a put.
+    /// The value of a put, or the operand of a merge.
     pub value: Option<Value>,
     /// When what was put expires, if it does. Nothing tells that it has.
     pub expires_at: Option<SystemTime>,
@@ -243,16 +245,13 @@ impl Changes {
             *walk = Walk::new(log.id, offset, end);
             return Ok(Found::NotYet);
         }
-        let mut seqno = record.first_seqno;
-        for operation in record.operations() {
-            let operation = operation.map_err(|damage| damage.of(reader.path()))?;
-            if seqno >= self.next
-                && let Some(change) = change_of(&operation, seqno)
-            {
-                self.waiting.push_back(change);
-            }
-            seqno += 1;
-        }
+        let operations: std::result::Result<Vec<_>, _> = record.operations().collect();
+        let operations = operations.map_err(|damage| damage.of(reader.path()))?;
+        let is_of_gc = operations.iter().any(is_move) && !planted!("moves_are_changes");
+        let numbered = operations.iter().zip(record.first_seqno..).filter(|_| !is_of_gc);
+        let unseen = numbered.filter(|(_, seqno)| *seqno >= self.next);
+        self.waiting.extend(unseen.map(|(operation, seqno)| change_of(operation, seqno)));
+        let seqno = record.first_seqno + operations.len() as SeqNo;
         if let Some(last) = self.waiting.back_mut() {
             last.ends_commit = true;
         }
@@ -266,26 +265,32 @@ impl Changes {
     }
 }
 
-/// What an operation of the log changes; `None` if it only says where a value is now.
-fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> Option<Change> {
-    let put = |key: &[u8], value: &[u8]| new(operation.keyspace(), seqno, ChangeKind::Put, key, Some(value));
-    Some(match *operation {
+/// Whether an operation only says where a value is now. GC commits nothing else, except that it writes operands of a
+/// merge operator again above it.
+fn is_move(operation: &Operation<'_>) -> bool {
+    matches!(operation, Operation::Pointer { value: None, .. } | Operation::PointerUntil { value: None, .. })
+}
+
+/// What an operation of the log changes.
+fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> Change {
+    let keyspace = operation.keyspace();
+    let put = |key: &[u8], value: &[u8]| new(keyspace, seqno, ChangeKind::Put, key, Some(value));
+    match *operation {
         Operation::Put { key, value, .. } => put(key, value),
-        Operation::Pointer { key, value: None, pointer, .. } if planted!("moves_are_changes") => put(key, pointer),
-        Operation::Pointer { value: None, .. } | Operation::PointerUntil { value: None, .. } => return None,
-        Operation::Pointer { key, value: Some(value), .. } => put(key, value),
+        Operation::Pointer { key, value, pointer, .. } => put(key, value.unwrap_or(pointer)),
         Operation::PutUntil { key, instant, value, .. } => {
             Change { expires_at: Some(moment_of(instant)), ..put(key, value) }
         }
-        Operation::PointerUntil { key, payload, value: Some(value), .. } => {
-            Change { expires_at: Some(moment_of(expiry::split(payload).0)), ..put(key, value) }
+        Operation::PointerUntil { key, payload, value, .. } => {
+            Change { expires_at: Some(moment_of(expiry::split(payload).0)), ..put(key, value.unwrap_or(payload)) }
         }
-        Operation::Delete { key, .. } => new(operation.keyspace(), seqno, ChangeKind::Delete, key, None),
+        Operation::Merge { key, operand, .. } => new(keyspace, seqno, ChangeKind::Merge, key, Some(operand)),
+        Operation::Delete { key, .. } => new(keyspace, seqno, ChangeKind::Delete, key, None),
         Operation::DeleteRange { start, end, .. } => {
-            let change = new(operation.keyspace(), seqno, ChangeKind::DeleteRange, start, None);
+            let change = new(keyspace, seqno, ChangeKind::DeleteRange, start, None);
             Change { range_end: end.map(Into::into), ..change }
         }
-    })
+    }
 }
 
 fn new(keyspace: KeyspaceId, seqno: SeqNo, kind: ChangeKind, key: &[u8], value: Option<&[u8]>) -> Change {

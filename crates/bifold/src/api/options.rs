@@ -31,7 +31,12 @@ pub use self::{
     text::Renamed,
     values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
-use super::{changes::RetainChanges, events::Listener, placement::Registry};
+use super::{
+    changes::RetainChanges,
+    events::Listener,
+    merge::{MergeOperator, MergeOperators},
+    placement::Registry,
+};
 
 /// What an acknowledged commit survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -160,6 +165,9 @@ pub struct Options {
     /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
+    /// Merge operators of the user, for keyspaces that have one. Not in TOML, where there is no code.
+    #[serde(skip)]
+    pub merge_operators: MergeOperators,
     /// Learns what the database does. Not in TOML.
     #[serde(skip)]
     pub listener: Listener,
@@ -187,13 +195,14 @@ impl Default for Options {
             transaction_bytes_max: None,
             retain_changes: None,
             placements: Registry::default(),
+            merge_operators: MergeOperators::default(),
             listener: Listener::default(),
             keyspace: KeyspaceOptions::default(),
         }
     }
 }
 
-/// Options of a keyspace. The database stores them. All but `placement` and `hash_index` can change:
+/// Options of a keyspace. The database stores them. All but `placement`, `hash_index` and `merge` can change:
 /// [`Keyspace::set_options`](crate::Keyspace::set_options).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -231,6 +240,10 @@ pub struct KeyspaceOptions {
     /// seconds. Unset: for good. It applies to puts from then on; what is stored keeps its own time.
     #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
+    /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML its name. Unset: none. Cannot
+    /// change once the keyspace exists. Nothing expires in a keyspace that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub merge: Option<MergeOperator>,
 }
 
 impl Default for KeyspaceOptions {
@@ -247,6 +260,7 @@ impl Default for KeyspaceOptions {
             compaction: Compaction::default(),
             hash_index: None,
             ttl: None,
+            merge: None,
         }
     }
 }
@@ -376,6 +390,7 @@ impl Options {
         }
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
         (changed.placements, changed.listener) = (self.placements.clone(), self.listener.clone());
+        changed.merge_operators = self.merge_operators.clone();
         if preset {
             changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
         }
@@ -464,6 +479,10 @@ impl KeyspaceOptions {
             index.check("keyspace.hash_index")?;
         }
         self.values.check("keyspace.values")?;
+        if self.merge.is_some() && self.ttl.is_some() {
+            let reason = "nothing expires in a keyspace with a merge operator: leave `ttl` or `merge` out";
+            return Err(Error::invalid("option `ttl`", reason));
+        }
         if self.placement == PlacementKind::NovKv {
             within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, novkv::options::FILE_BYTES_MAX)?;
         }

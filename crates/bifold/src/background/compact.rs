@@ -184,6 +184,7 @@ impl Compactor {
             MergeCursor::new(sources),
             tombstones,
             &RewritePlan {
+                combine: &|key, older, newer| view.combine(key, older, newer),
                 keys: (None, None),
                 snapshots: &cut.seqnos,
                 times: Times { now: cut.now, of_snapshots: &cut.times },

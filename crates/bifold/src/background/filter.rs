@@ -102,7 +102,7 @@ impl Asking {
     /// Asks about an entry of the merge.
     fn ask(&mut self, entry: &Entry<'_>) -> Result<()> {
         let value = || match entry.kind {
-            Kind::Pointer => self.value(entry.key, entry.seqno),
+            Kind::Pointer | Kind::Operand => self.value(entry.key, entry.seqno),
             _ => Ok(Value::copy_of(entry.payload)),
         };
         let decided = match self.decide((entry.key, entry.seqno), &value) {
@@ -110,6 +110,10 @@ impl Asking {
             Decision::Stays => None,
             Decision::OutOfDate => self.ask_about_newest(entry.key)?,
         };
+        self.gather(decided)
+    }
+
+    fn gather(&mut self, decided: Option<Decided>) -> Result<()> {
         self.bytes += decided.as_ref().map_or(0, |d| d.key.len() + d.value.as_ref().map_or(0, Vec::len));
         self.decided.extend(decided);
         let is_enough = self.decided.len() >= DECIDED_MAX || self.bytes >= DECIDED_BYTES_MAX;
@@ -184,8 +188,15 @@ impl Rewriter for Asking {
             key.clear();
             key.extend_from_slice(entry.key);
         }
-        if is_first && entry.kind != Kind::Delete {
-            self.ask(entry)?;
+        match entry.kind {
+            _ if !is_first => {}
+            Kind::Delete => {}
+            // Its value is what all operands make of the base.
+            Kind::Operand => {
+                let decided = self.ask_about_newest(entry.key)?;
+                self.gather(decided)?;
+            }
+            _ => self.ask(entry)?,
         }
         self.rewriter.keep(entry)
     }

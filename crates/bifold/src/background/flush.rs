@@ -214,6 +214,7 @@ impl Flusher {
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             layer.memtable.range_tombstones(),
             &RewritePlan {
+                combine: &|key, older, newer| view.combine(key, older, newer),
                 keys,
                 snapshots: &flush.snapshots.seqnos,
                 times: Times { now: flush.snapshots.now, of_snapshots: &flush.snapshots.times },

@@ -63,8 +63,8 @@ struct Verbs<'a> {
     tree: &'a Arc<Tree>,
     claim: &'a GcClaim,
     means: Means,
-    /// Whether entries might vanish when it began: see [`IndexView::may_lose_entries`].
-    loses_entries: bool,
+    /// What [`Tree::gc_asks_index`] said when it began.
+    asks_index: bool,
     lookups: Cell<u64>,
     /// The copies are made; what fails from now on is no want of room for them.
     has_copied: Cell<bool>,
@@ -74,11 +74,11 @@ impl IndexView for Verbs<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
         let current = self.with.reader.current_pointer(self.tree, key);
-        Ok(note_unreadable(self.tree, current)?.map(|(pointer, _)| pointer))
+        note_unreadable(self.tree, current)
     }
 
-    fn may_lose_entries(&self) -> bool {
-        self.loses_entries
+    fn must_be_asked(&self) -> bool {
+        self.asks_index && !(planted!("gc_trusts_groups_with_operands") && self.tree.merges())
     }
 
     fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
@@ -115,7 +115,7 @@ impl GcContext for Verbs<'_> {
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
         self.has_copied.set(true);
         let done = self.with.moves.hold_commits(self.tree, &mut |commits| {
-            commits.asks_index = self.loses_entries;
+            commits.asks_index = self.asks_index;
             self.with.health.watch(act(commits))
         })?;
         Ok(done.is_some())
@@ -237,9 +237,9 @@ impl Gc {
         if !planted!("gc_during_commits") {
             self.moves.wait_for_commit();
         }
-        let (claim, loses_entries) = (job.claim(), tree.may_lose_entries());
+        let (claim, asks_index) = (job.claim(), tree.gc_asks_index());
         let (lookups, has_copied) = (Cell::new(0), Cell::new(false));
-        let verbs = Verbs { with: self, tree, claim, means, loses_entries, lookups, has_copied };
+        let verbs = Verbs { with: self, tree, claim, means, asks_index, lookups, has_copied };
         let run = || match job.run(&verbs) {
             Err(error) if !verbs.has_copied.get() => Err(error),
             other => Ok(other),

@@ -241,6 +241,8 @@ impl Ingests {
                 keys: (None, None),
                 snapshots: &[],
                 times: Times::default(),
+                // No key comes twice.
+                combine: &|_key, _older, _newer| None,
                 bottom: &|_start, _end| false,
                 table_bytes: view.settings.options.table_bytes,
                 reach_bytes: u64::MAX,

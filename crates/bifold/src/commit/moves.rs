@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, MutexGuard, atomic::Ordering::Relaxed};
 
-use bifold_contract::{Millis, Result, SeqNo, expiry, planted};
+use bifold_contract::{Result, SeqNo, expiry, planted};
 use bifold_format::pointer;
 use bifold_values::placement::{Commits, Moved};
 
@@ -15,7 +15,7 @@ use crate::{
         wal::Wal,
         write::Committer,
     },
-    read::get::Reader,
+    read::{get::Reader, operands::Chain},
     state::tree::Tree,
 };
 
@@ -57,14 +57,17 @@ impl MoveCommits {
         Ok(Some(last))
     }
 
-    /// Commits moves. `instants` says when the entry of each expires; none of them does if it is empty.
-    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved], instants: &[Option<Millis>]) -> Result<()> {
+    /// Commits moves. `chains` says what the index has of each: when it expires, and the operands above it, which are
+    /// written again above its new address. If it is empty, none of them has any of that.
+    fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved], chains: &[Chain]) -> Result<()> {
         if moves.is_empty() {
             return Ok(());
         }
         let mut pointers = Vec::new();
         let mut ends = Vec::with_capacity(moves.len());
-        let instant_of = |at: usize| instants.get(at).copied().flatten().filter(|_| !planted!("gc_forgets_expiry"));
+        let instant_of =
+            |at: usize| chains.get(at).and_then(|chain| chain.expires_at).filter(|_| !planted!("gc_forgets_expiry"));
+        let operands_of = |at: usize| chains.get(at).map_or(&[][..], |chain| &chain.operands[..]);
         for (at, moved) in moves.iter().enumerate() {
             let start = pointers.len();
             pointers.extend(instant_of(at).map(expiry::encode).iter().flatten());
@@ -75,10 +78,13 @@ impl MoveCommits {
             .iter()
             .zip(ends)
             .enumerate()
-            .map(|(at, (moved, (start, end)))| {
+            .flat_map(|(at, (moved, (start, end)))| {
                 let payload = &pointers[start..end];
                 let act = if instant_of(at).is_some() { Act::PointerUntil(payload) } else { Act::Pointer(payload) };
-                Op { tree, key: &moved.key, act }
+                let key = &moved.key;
+                let operands = if planted!("gc_forgets_operands") { &[][..] } else { operands_of(at) };
+                let above = operands.iter().map(move |operand| Op { tree, key, act: Act::Merge(operand) });
+                std::iter::once(Op { tree, key, act }).chain(above)
             })
             .collect();
         let (bytes, committer) = (ops.iter().map(Op::memtable_bytes).sum(), &*self.committer);
@@ -95,14 +101,14 @@ pub(crate) struct Held<'a> {
     moves: &'a MoveCommits,
     tree: &'a Arc<Tree>,
     wal: MutexGuard<'a, Wal>,
-    /// Moves are compared with the index: entries may have vanished.
+    /// Moves are compared with the index: see [`Tree::gc_asks_index`].
     pub asks_index: bool,
 }
 
 impl Commits for Held<'_> {
     fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
         if self.asks_index {
-            // Those that have vanished since must not come back, and the others keep their instants.
+            // Those that have vanished since must not come back, and the others keep instants and operands.
             self.commit_current(moves, &mut |_| {})?;
         } else {
             self.moves.write_back(&mut self.wal, self.tree, moves, &[])?;
@@ -154,21 +160,21 @@ impl Held<'_> {
     pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
         let tree = self.tree;
         let (reader, counters) = (&self.moves.reader, &self.moves.committer.counters);
-        let found = moves.iter().map(|moved| reader.current_pointer(tree, &moved.key)).collect::<Result<Vec<_>>>();
+        let found = moves.iter().map(|moved| reader.chain(tree, &moved.key)).collect::<Result<Vec<_>>>();
         let found = note_unreadable(tree, found)?;
         counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
         let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
-        let mut instants = Vec::new();
+        let mut chains = Vec::new();
         for (moved, found) in moves.iter().zip(found) {
             match found {
-                Some((pointer, instant)) if pointer == moved.from => {
+                Some(chain) if chain.pointer == moved.from => {
                     current.push(moved.clone());
-                    instants.push(instant);
+                    chains.push(chain);
                 }
                 _ => overwritten.push(moved),
             }
         }
-        self.moves.write_back(&mut self.wal, tree, &current, &instants)?;
+        self.moves.write_back(&mut self.wal, tree, &current, &chains)?;
         overwritten.into_iter().for_each(refused);
         Ok(())
     }

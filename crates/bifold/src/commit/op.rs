@@ -33,6 +33,8 @@ pub(crate) enum Act<'a> {
     Pointer(&'a [u8]),
     /// The same until an instant, which is before the pointer.
     PointerUntil(&'a [u8]),
+    /// Adds an operand of the keyspace's merge operator.
+    Merge(&'a [u8]),
     /// Deletes the key.
     Delete,
     /// Deletes all keys from the operation's key up to this one, exclusive; without one, to the end.
@@ -52,6 +54,18 @@ impl Op<'_> {
             Act::Put(value) => {
                 key::check_key(self.key)?;
                 key::check_value(value)
+            }
+            Act::Merge(operand) => {
+                key::check_key(self.key)?;
+                key::check_value(operand)?;
+                if self.tree.merges() {
+                    return Ok(());
+                }
+                let reason = format!(
+                    "keyspace `{}` has no merge operator: open it with `KeyspaceOptions::merge`",
+                    self.tree.name
+                );
+                Err(Error::invalid("merge", reason))
             }
             Act::PutUntil(value, _) => {
                 key::check_key(self.key)?;
@@ -77,7 +91,9 @@ impl Op<'_> {
     /// Bytes it adds.
     pub fn bytes(&self) -> u64 {
         let rest = match self.act {
-            Act::Put(payload) | Act::Pointer(payload) | Act::PointerUntil(payload) => payload.len(),
+            Act::Put(payload) | Act::Pointer(payload) | Act::PointerUntil(payload) | Act::Merge(payload) => {
+                payload.len()
+            }
             Act::PutUntil(value, _) => value.len() + INSTANT_BYTES,
             Act::Delete => 0,
             Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
@@ -95,7 +111,8 @@ impl Op<'_> {
             Act::Put(value) | Act::PutUntil(value, _) => WriteOp::Put { key: self.key, value },
             Act::Delete => WriteOp::Delete { key: self.key },
             Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
-            Act::Pointer(_) | Act::PointerUntil(_) => return Ok(None),
+            // An operand stays inline, and what it is above stays live.
+            Act::Pointer(_) | Act::PointerUntil(_) | Act::Merge(_) => return Ok(None),
         };
         self.tree.view().values.write(op, seqno)
     }
@@ -134,6 +151,7 @@ pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
         Act::PointerUntil(payload) => {
             memtable.insert(&Entry { key: op.key, seqno, kind: Kind::PointerUntil, payload });
         }
+        Act::Merge(operand) => memtable.insert(&Entry::operand(op.key, seqno, operand)),
         Act::Delete => memtable.insert(&Entry::delete(op.key, seqno)),
         Act::DeleteRange(end) => {
             memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });

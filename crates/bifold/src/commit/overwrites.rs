@@ -143,7 +143,8 @@ impl Sampled<'_> {
         let is_separated =
             |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from.load(Relaxed));
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
-            let entry = layer.memtable.get(self.key, self.seqno - 1)?;
+            // What is below an operand is overwritten only now.
+            let entry = layer.memtable.get(self.key, self.seqno - 1).filter(|entry| entry.kind != Kind::Operand)?;
             // A value overwritten within one memtable is dropped before it is separated.
             Some(
                 entry.kind.plain() == Kind::Pointer

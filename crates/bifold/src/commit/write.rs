@@ -233,6 +233,7 @@ impl Committer {
                     (Act::PointerUntil(to), Some(value)) => {
                         encoder.pointer_and_value_until(keyspace, op.key, to, value)
                     }
+                    (Act::Merge(operand), _) => encoder.merge(keyspace, op.key, operand),
                     (Act::Delete, _) => encoder.delete(keyspace, op.key),
                     (Act::DeleteRange(end), _) => encoder.delete_range(keyspace, op.key, end),
                 }

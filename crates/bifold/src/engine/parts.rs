@@ -114,6 +114,7 @@ impl Shared {
             dir: found.dir.clone(),
             access: found.options.access,
             placements: found.options.placements.clone(),
+            merge_operators: found.options.merge_operators.clone(),
             manifest: Mutex::new(found.manifest),
             replaying: Mutex::new(found.replaying),
             trees: Arc::clone(&trees),

@@ -25,6 +25,11 @@ impl Reader {
             Kind::Pointer => decode_pointer(tree, payload).map(NewestAbove::Separated),
             Kind::PointerUntil => decode_pointer(tree, expiry::split(payload).1).map(NewestAbove::Separated),
             Kind::Inline | Kind::InlineUntil | Kind::Delete => Ok(NewestAbove::Other),
+            // It overwrites nothing.
+            Kind::Operand => {
+                let below = self.current_pointer(tree, key)?;
+                Ok(below.map_or(NewestAbove::Other, NewestAbove::Separated))
+            }
         };
         let view = tree.view();
         let mut covered_by: SeqNo = 0;

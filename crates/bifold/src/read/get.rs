@@ -26,6 +26,7 @@ use bifold_format::{filter::key_hash, names, pointer};
 use bifold_index::{lookup::Lookup, table::TableContext, visible::without_instant};
 use bifold_io::{Clock, Dir, fs::FileLock};
 
+use super::operands::Operands;
 use crate::{
     api::{options::CachedValues, stats::counters::Counters},
     state::{
@@ -51,7 +52,7 @@ pub(crate) struct Reader {
 }
 
 /// The outcome of a read.
-enum Looked {
+pub(super) enum Looked {
     /// The value, if there is one.
     Answer(Option<Value>),
     /// The value is no longer there: it has moved since its pointer was found.
@@ -71,7 +72,7 @@ const RECORD_OVERHEAD_MAX: usize = 128;
 const BATCH_MAX: usize = 128;
 
 /// A version that is not a deletion, with its value not read yet.
-enum Live<'v> {
+pub(super) enum Live<'v> {
     /// The value, in a memtable of the view.
     InMemtable(&'v [u8]),
     /// The value, sharing the buffer of its block.
@@ -80,14 +81,17 @@ enum Live<'v> {
     PointerInMemtable(&'v [u8], SeqNo),
     /// An encoded pointer, sharing the buffer of its block, and the version's number.
     PointerInBlock(Value, SeqNo),
+    /// Operands, and what they are combined with.
+    Operands(Box<Operands>),
 }
 
 impl Live<'_> {
-    fn encoded_pointer(&self) -> Option<&[u8]> {
+    pub(super) fn encoded_pointer(&self) -> Option<&[u8]> {
         match self {
             Live::InMemtable(_) | Live::InBlock(_) => None,
             Live::PointerInMemtable(pointer, _) => Some(pointer),
             Live::PointerInBlock(pointer, _) => Some(pointer),
+            Live::Operands(operands) => operands.encoded_pointer(),
         }
     }
 }
@@ -125,6 +129,21 @@ impl Reader {
         match self.value_of(tree, (view, &view.values), key, live)? {
             Looked::Answer(value) => Ok(value),
             Looked::Moved(_) => self.find_moved(tree, &view.values, key, sight),
+        }
+    }
+
+    /// The value of `key` in a view that an iterator holds, at its snapshot, and when it expires.
+    pub(super) fn find_pinned(
+        &self,
+        tree: &Tree,
+        (view, values): (&View, &Arc<Values>),
+        (key, sight): (&[u8], Sight),
+        expires_at: &mut Option<Millis>,
+    ) -> Result<Option<Value>> {
+        let Some(live) = self.newest(view, key, sight, expires_at)? else { return Ok(None) };
+        match self.value_of(tree, (view, values), key, live)? {
+            Looked::Answer(value) => Ok(value),
+            Looked::Moved(_) => self.find_moved(tree, values, key, sight),
         }
     }
 
@@ -191,12 +210,19 @@ impl Reader {
 
     /// The value of a version found in `view`.
     #[inline]
-    fn value_of(&self, tree: &Tree, (view, values): (&View, &Values), key: &[u8], live: Live<'_>) -> Result<Looked> {
+    pub(super) fn value_of(
+        &self,
+        tree: &Tree,
+        (view, values): (&View, &Values),
+        key: &[u8],
+        live: Live<'_>,
+    ) -> Result<Looked> {
         let (pointer, seqno) = match live {
             Live::InMemtable(value) => return Ok(Looked::Answer(Some(Value::copy_of(value)))),
             Live::InBlock(value) => return Ok(Looked::Answer(Some(value))),
             Live::PointerInMemtable(pointer, seqno) => (decode_pointer(tree, pointer)?, seqno),
             Live::PointerInBlock(pointer, seqno) => (decode_pointer(tree, &pointer)?, seqno),
+            Live::Operands(operands) => return self.fold(tree, (view, values), key, *operands),
         };
         let value = match view.settings.options.values.cache {
             CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
@@ -231,7 +257,7 @@ impl Reader {
     /// The newest version of `key` in `view` that `sight` sees, unless that is a deletion or has expired. `expires_at`
     /// becomes its instant if it expires.
     #[inline]
-    fn newest<'v>(
+    pub(super) fn newest<'v>(
         &self,
         view: &'v View,
         key: &[u8],
@@ -248,6 +274,7 @@ impl Reader {
                     Kind::Delete => None,
                     Kind::Inline => Some(Live::InMemtable(entry.payload)),
                     Kind::Pointer => Some(Live::PointerInMemtable(entry.payload, entry.seqno)),
+                    Kind::Operand => Some(Live::Operands(self.operands(view, key, sight, expires_at)?)),
                     Kind::InlineUntil | Kind::PointerUntil => {
                         let (instant, rest) = expiry::split(entry.payload);
                         let is_inline = entry.kind == Kind::InlineUntil;
@@ -260,10 +287,12 @@ impl Reader {
             }
         }
         let lookup = lookup_of(view, key, snapshot, covered_by);
-        Ok(view.version.get(&lookup, &self.counters.lookups)?.and_then(|found| match found.kind {
+        let Some(found) = view.version.get(&lookup, &self.counters.lookups)? else { return Ok(None) };
+        Ok(match found.kind {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
             Kind::Pointer => Some(Live::PointerInBlock(found.payload, found.seqno)),
+            Kind::Operand => Some(Live::Operands(self.operands(view, key, sight, expires_at)?)),
             Kind::InlineUntil | Kind::PointerUntil => {
                 let instant = expiry::split(&found.payload).0;
                 let is_inline = found.kind == Kind::InlineUntil;
@@ -272,12 +301,12 @@ impl Reader {
                     false => Live::PointerInBlock(without_instant(&found.payload), found.seqno),
                 })
             }
-        }))
+        })
     }
 
     /// Whether an entry with this instant has not expired to `sight`. Then it becomes `expires_at`.
     #[cold]
-    fn is_alive(&self, instant: Millis, sight: Sight, expires_at: &mut Option<Millis>) -> bool {
+    pub(super) fn is_alive(&self, instant: Millis, sight: Sight, expires_at: &mut Option<Millis>) -> bool {
         let is_alive = match sight.time {
             ReadTime::Now => self.time.now() < instant,
             ReadTime::At(time) => time < instant,
@@ -359,16 +388,13 @@ impl Reader {
         self.find_now(tree, key, || snapshot)
     }
 
-    /// The pointer to the newest value of `key`, if that is a separated value, and when it expires. It may have.
+    /// The pointer to the newest value of `key`, if that is a separated value. It may have expired, and operands may be
+    /// above it.
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<(Pointer, Option<Millis>)>> {
-        let mut expires_at = None;
-        let view = tree.view();
-        let live = self.newest(&view, key, Sight::STORED, &mut expires_at)?;
-        let encoded = live.as_ref().and_then(Live::encoded_pointer);
-        encoded.map(|encoded| decode_pointer(tree, encoded).map(|pointer| (pointer, expires_at))).transpose()
+    pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<Pointer>> {
+        Ok(self.chain(tree, key)?.map(|chain| chain.pointer))
     }
 
     /// The value behind an encoded pointer that an open snapshot sees.

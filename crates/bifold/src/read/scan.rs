@@ -49,6 +49,8 @@ pub struct Range {
     pub(super) left: Option<usize>,
     /// What its caller wants of them.
     pub(super) wanted: Wanted,
+    /// What operands are combined in, where keys may have some.
+    pub(super) merging: Option<Arc<View>>,
     pub(crate) pinned: Arc<Pinned>,
 }
 
@@ -186,6 +188,7 @@ impl Reader {
         // The view first: the empty view of a dropped tree must not pass for its contents.
         let view = tree.view_to_hold();
         let values = Arc::clone(&view.values);
+        let merging = view.settings.options.merge.is_some().then(|| Arc::clone(&view));
         let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => ScanState::Done,
             Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds })),
@@ -195,7 +198,7 @@ impl Reader {
         let reader = Arc::clone(self);
         let pinned = Arc::new(Pinned { reader, tree, values, snapshot, values_asked });
         let (front, back) = (Ahead::default(), Ahead::default());
-        Range { state, front, back, left: None, wanted: Wanted::All, pinned }
+        Range { state, front, back, left: None, wanted: Wanted::All, merging, pinned }
     }
 }
 
@@ -238,7 +241,7 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>
 }
 
 /// Every range tombstone of the view that `snapshot` sees.
-fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
+pub(super) fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
     let mut all = Vec::new();
     if planted!("ignore_range_tombstone") {
         return all;
@@ -326,8 +329,31 @@ impl Range {
         self.left = self.left.map(|left| left - 1);
         self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
+        if item.kind == Kind::Operand && self.wanted == Wanted::All {
+            return Some(self.resolved(item.key));
+        }
         let Item { key, seqno, kind, payload, expires_at } = item;
         Some(Ok(Pair { key, seqno, kind, payload, expires_at, pinned, announced }))
+    }
+
+    /// The entry of a key whose newest version is an operand. A lookup.
+    #[cold]
+    fn resolved(&self, key: Box<[u8]>) -> Result<Pair> {
+        let mut expires_at = None;
+        let value = self.folded(&key, &mut expires_at)?;
+        Ok(self.pair_of(&key, value, expires_at))
+    }
+
+    /// The value of that key.
+    pub(super) fn folded(&self, key: &[u8], expires_at: &mut Option<Millis>) -> Result<Value> {
+        let Pinned { reader, tree, values, snapshot, .. } = &*self.pinned;
+        let view = self.merging.as_deref().filter(|_| !planted!("scan_yields_operands"));
+        let found = match view {
+            Some(view) => reader.find_pinned(tree, (view, values), (key, snapshot.sight()), expires_at)?,
+            None => None,
+        };
+        // The iterator has met an operand that nothing covers.
+        Ok(found.unwrap_or_else(|| Value::copy_of(&[])))
     }
 
     /// Begins to walk if nothing was asked for yet: at the bound of this end, unless a key is given.

@@ -165,6 +165,18 @@ impl Range {
                 self.note_visited();
                 return flow;
             }
+            if entry.kind == Kind::Operand {
+                let key: Box<[u8]> = entry.key.into();
+                let (seqno, mut expires_at) = (entry.seqno, None);
+                match self.folded(&key, &mut expires_at) {
+                    Ok(value) => queue.push(&Entry::inline(&key, seqno, &[]), || value),
+                    Err(error) => {
+                        self.end(Err(error));
+                        break;
+                    }
+                }
+                continue;
+            }
             queue.push(&entry, || Visible::front_payload(visible));
         }
         if !queue.pointers.is_empty() {

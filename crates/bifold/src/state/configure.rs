@@ -6,14 +6,18 @@
 //!
 //! A crash before the sync leaves the old options or the new ones, whichever the manifest has; nobody has seen the new
 //! ones then. Everything that is written obeys both, since files describe themselves: only later jobs and commits are
-//! different. The placement and the hash index decide how present files are read, so they cannot change.
+//! different. The placement and the hash index decide how present files are read, and the merge operator what is
+//! in them, so they cannot change.
 
 use std::sync::Arc;
 
 use bifold_contract::{Edit, Error, KeyspaceEdit, Result, planted};
 
 use crate::{
-    api::options::{HashIndex, KeyspaceOptions},
+    api::{
+        merge::MergeOperator,
+        options::{HashIndex, KeyspaceOptions},
+    },
     state::{install::State, tree::Tree},
     waiting::sync::LockExt,
 };
@@ -29,6 +33,7 @@ impl State {
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<bool> {
         self.health.takes_writes()?;
         options.check()?;
+        let options = &self.merge_operators.resolve(&tree.name, options)?;
         {
             let mut manifest = self.manifest.hold();
             tree.readable(&self.health)?;
@@ -99,6 +104,19 @@ fn can_become(keyspace: &str, stored: &KeyspaceOptions, given: &KeyspaceOptions)
             given.placement.name()
         );
         return Err(Error::invalid("option `hash_index`", reason));
+    }
+    if stored.merge != given.merge {
+        let name = |operator: &Option<MergeOperator>| match operator {
+            Some(operator) => format!("the merge operator `{}`", operator.name()),
+            None => "no merge operator".to_owned(),
+        };
+        let reason = format!(
+            "keyspace `{keyspace}` has {}, which cannot be changed to {}: give the one it has, give no options of the \
+             keyspace at all, or create another keyspace",
+            name(&stored.merge),
+            name(&given.merge)
+        );
+        return Err(Error::invalid("option `merge`", reason));
     }
     Ok(())
 }

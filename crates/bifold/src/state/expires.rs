@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use bifold_contract::{Edit, KeyspaceEdit, Result};
+use bifold_contract::{Edit, Error, KeyspaceEdit, Result};
 
 use crate::{
     state::{install::State, tree::Tree},
@@ -23,6 +23,16 @@ impl Tree {
     /// Whether entries may vanish that nobody has overwritten.
     pub fn may_lose_entries(&self) -> bool {
         self.loses_entries.load(Ordering::Acquire)
+    }
+
+    /// Whether keys may have operands above their values. An operator stays.
+    pub fn merges(&self) -> bool {
+        self.view().settings.options.merge.is_some()
+    }
+
+    /// Whether GC must ask the index although its placement knows by itself what is current.
+    pub fn gc_asks_index(&self) -> bool {
+        self.may_lose_entries() || self.merges()
     }
 
     /// They might before this opening: all its GC knows that.
@@ -53,6 +63,10 @@ impl State {
         tree.readable(&self.health)?;
         if tree.may_lose_entries() {
             return Ok(());
+        }
+        if tree.merges() {
+            let reason = format!("keyspace `{}` has a merge operator, and nothing expires there", tree.name);
+            return Err(Error::invalid("time to live", reason));
         }
         let edit = &mut Edit { keyspaces: vec![KeyspaceEdit::Expires { id: tree.keyspace }], ..Edit::default() };
         // Before any such entry can be visible: a snapshot that sees one must have a time.

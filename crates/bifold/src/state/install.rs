@@ -34,6 +34,7 @@ use bifold_values::parts::{budget::Memory, unsynced::Unsynced, value_files::File
 
 use crate::{
     api::{
+        merge::MergeOperators,
         options::{Access, KeyspaceOptions},
         placement::Registry,
     },
@@ -58,6 +59,7 @@ pub(crate) struct State {
     pub access: Access,
     /// Placements of others.
     pub placements: Registry,
+    pub merge_operators: MergeOperators,
     /// The manifest; only the holder of its lock may install changes.
     pub manifest: Mutex<ManifestFile>,
     /// The logs that recovery has not finished with, if any.
@@ -346,7 +348,7 @@ impl State {
             listed: &ValueEdit::default(),
             present: &[],
             before: None,
-            own: OwnPlacements::Of(&self.placements),
+            own: OwnPlacements::Of(&self.placements, &self.merge_operators),
         };
         let version = presets::empty_version(options, &self.tables);
         let tree = Arc::new(Tree::new(id, name.to_owned(), options.clone(), version, 0, values)?);

@@ -26,6 +26,7 @@ use bifold_values::{
 
 use crate::{
     api::{
+        merge::MergeOperators,
         options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
         placement::Registry,
     },
@@ -52,7 +53,9 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
         PlacementKind::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
         PlacementKind::Streams => ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?),
         PlacementKind::Own(name) => match own {
-            OwnPlacements::Of(registry) => ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?),
+            OwnPlacements::Of(registry, _) => {
+                ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?)
+            }
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
         },
     })
@@ -95,21 +98,25 @@ pub(crate) struct FoundFiles<'a> {
 /// What is known of placements of others.
 #[derive(Clone, Copy)]
 pub(crate) enum OwnPlacements<'a> {
-    /// Those that are registered.
-    Of(&'a Registry),
+    /// Those that are registered, and merge operators.
+    Of(&'a Registry, &'a MergeOperators),
     /// None is needed: what every placement does alike is asked for, and no value is read.
     OnlyFiles,
 }
 
 impl OwnPlacements<'_> {
-    /// See [`Registry::check`].
+    /// See [`Registry::check`] and [`MergeOperators::resolve`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a placement that nobody has registered.
-    pub fn check(self, keyspace: &str, options: &KeyspaceOptions) -> Result<()> {
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a placement or a merge operator that
+    /// nobody has registered.
+    pub fn resolve(self, keyspace: &str, options: KeyspaceOptions) -> Result<KeyspaceOptions> {
         match self {
-            Self::Of(registry) => registry.check(keyspace, options),
-            Self::OnlyFiles => Ok(()),
+            Self::Of(registry, operators) => {
+                registry.check(keyspace, &options)?;
+                operators.resolve(keyspace, &options)
+            }
+            Self::OnlyFiles => Ok(options),
         }
     }
 }

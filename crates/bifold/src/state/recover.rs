@@ -76,7 +76,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
     let numbers = Numbers::from(state.next_file.max(files.last + 1).max(1));
     let file_access = if writes { FileAccess::Write } else { FileAccess::Read };
-    let own = (OwnPlacements::Of(&options.placements), file_access);
+    let own = (OwnPlacements::Of(&options.placements, &options.merge_operators), file_access);
     let trees = state.open_trees(&dir, &tables, (&value_memory, &unsynced), &numbers, &files.values, own)?;
     let (logs, below): (Vec<FileId>, Vec<FileId>) = files.logs.iter().partition(|&&id| id >= state.log_floor.log);
     let spans: Vec<LogSpan> = logs.iter().map(|&id| LogSpan::whole(id)).collect();

@@ -240,6 +240,11 @@ impl View {
         Self { settings, active, sealed, version, values, ingested: 0, shape: OnceLock::new() }
     }
 
+    /// Combines an operand with what is older, if the operator can.
+    pub fn combine(&self, key: &[u8], older: Option<&[u8]>, newer: &[u8]) -> Option<Vec<u8>> {
+        self.settings.options.merge.as_ref()?.combine(key, older, newer).ok()
+    }
+
     /// All memtables, newest first.
     pub fn layers(&self) -> impl Iterator<Item = &Arc<Layer>> {
         std::iter::once(&self.active).chain(&self.sealed)
@@ -259,7 +264,7 @@ impl Tree {
         flushed: SeqNo,
         values: FoundFiles<'_>,
     ) -> Result<Self> {
-        values.own.check(&name, &options)?;
+        let options = values.own.resolve(&name, options)?;
         let value_options = bifold_values::placements::Settings::new(options.values);
         let store = presets::values(&options, &value_options, values)?;
         let profile = store.profile();

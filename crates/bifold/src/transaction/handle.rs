@@ -16,7 +16,7 @@ use super::{
     reads::ReadSet,
     scan::TransactionRange,
     validate::ReadCheck,
-    writes::{Savepoint, Writes, Written},
+    writes::{Put, PutWhat, Savepoint, Writes, Written},
 };
 use crate::{
     api::{
@@ -29,7 +29,7 @@ use crate::{
         notices::CommitNotice,
         op::{Act, Op},
     },
-    read::scan::KeyBounds,
+    read::{operands::combined, scan::KeyBounds},
     state::snapshot::{Holder, SnapshotGuard},
     waiting::sync::LockExt,
 };
@@ -106,13 +106,20 @@ impl Transaction {
         let key = key.as_ref();
         self.belongs(keyspace)?;
         match self.writes.look(keyspace.tree().keyspace, key) {
-            Some(written) => Ok(written.map(|put| put.value)),
-            None => {
-                self.note_key(keyspace, key)?;
-                self.note_instant(keyspace, key)?;
-                self.handle.engine.reader.get(keyspace.tree(), key, Some(self.snapshot.sight()))
+            Some(Some(Put { value, what: PutWhat::Operand })) if !planted!("transaction_sees_operands_alone") => {
+                let base = self.get_stored(keyspace, key)?;
+                combined(keyspace.tree(), key, (base.as_deref(), &value)).map(|value| Some(value.into()))
             }
+            Some(written) => Ok(written.map(|put| put.value)),
+            None => self.get_stored(keyspace, key),
         }
+    }
+
+    /// The value of `key` at the snapshot.
+    fn get_stored(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
+        self.note_key(keyspace, key)?;
+        self.note_instant(keyspace, key)?;
+        self.handle.engine.reader.get(keyspace.tree(), key, Some(self.snapshot.sight()))
     }
 
     /// [`Transaction::get`] that makes the commit depend on `key` at every isolation, even if this transaction has
@@ -166,11 +173,12 @@ impl Transaction {
         }
         let mut found =
             self.handle.engine.reader.multi_get(keyspace.tree(), stored, self.snapshot.sight())?.into_iter();
-        let value = |own: Option<Written>| match own {
-            Some(written) => written.map(|put| put.value),
-            None => found.next().flatten(),
+        let value = |(own, key): (Option<Written>, &K)| match own {
+            Some(Some(Put { what: PutWhat::Operand, .. })) => self.get(keyspace, key),
+            Some(written) => Ok(written.map(|put| put.value)),
+            None => Ok(found.next().flatten()),
         };
-        Ok(own.into_iter().map(value).collect())
+        own.into_iter().zip(&keys).map(value).collect()
     }
 
     /// All entries of `keyspace`, in key order.
@@ -216,11 +224,29 @@ impl Transaction {
     fn put_act(&mut self, keyspace: &Keyspace, key: &[u8], act: Act<'_>) -> Result<()> {
         self.check(keyspace, key, act)?;
         let put = match act {
-            Act::PutUntil(value, instant) => (value, Some(instant)),
-            Act::Put(value) => (value, None),
+            Act::PutUntil(value, instant) => (value, PutWhat::Value(Some(instant))),
+            Act::Put(value) => (value, PutWhat::Value(None)),
             _ => unreachable!("a put"),
         };
         self.writes.set(keyspace, key, Some(put), &self.charge)
+    }
+
+    /// Gives `key` an operand: see [`Keyspace::merge`]. It reads nothing, so a serializable commit does not depend on
+    /// the key: what others commit meanwhile is below the operand. With [`Isolation::Snapshot`] it is a write like any
+    /// other.
+    ///
+    /// # Errors
+    /// As [`Transaction::put`]; [`Error::Merge`] if this transaction has written the key, and the operator cannot
+    /// combine both.
+    pub fn merge(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        self.check(keyspace, key, Act::Merge(operand))?;
+        let Some(before) = self.writes.look(keyspace.tree().keyspace, key) else {
+            return self.writes.set(keyspace, key, Some((operand, PutWhat::Operand)), &self.charge);
+        };
+        let what = before.as_ref().map_or(PutWhat::Value(None), |put| put.what);
+        let both = combined(keyspace.tree(), key, (before.as_ref().map(|put| &*put.value), operand))?;
+        self.writes.set(keyspace, key, Some((&both, what)), &self.charge)
     }
 
     /// Deletes `key`. It is no error if the key does not exist.

@@ -18,10 +18,10 @@ use super::{
     intervals::{Interval, Intervals},
     memory::Charge,
     reads::ReadSet,
-    writes::{TreeWrites, Written},
+    writes::{Put, PutWhat, TreeWrites, Written},
 };
 use crate::{
-    read::{pair::Pair, scan::Range},
+    read::{operands::combined, pair::Pair, scan::Range},
     waiting::sync::LockExt,
 };
 
@@ -136,8 +136,13 @@ impl<'t> TransactionRange<'t> {
             let pair = if order == Ordering::Greater { None } else { ahead.stored.take() };
             let own = if order == Ordering::Less { None } else { ahead.own.take() };
             match (own, pair) {
-                (Some((key, Some(put))), _) => {
-                    return Ok(Some(self.stored.pair_of(key, put.value.clone(), put.expires_at)));
+                (Some((key, Some(Put { value, what: PutWhat::Operand }))), base) => {
+                    let base = base.map(|pair| pair.value()).transpose()?;
+                    let both = combined(&self.stored.pinned.tree, key, (base.as_deref(), value))?;
+                    return Ok(Some(self.stored.pair_of(key, both.into(), None)));
+                }
+                (Some((key, Some(Put { value, what: PutWhat::Value(expires_at) }))), _) => {
+                    return Ok(Some(self.stored.pair_of(key, value.clone(), *expires_at)));
                 }
                 (Some((_, None)), _) => {}
                 (None, Some(pair)) if self.deleted.is_some_and(|deleted| deleted.contains(pair.key())) => {}

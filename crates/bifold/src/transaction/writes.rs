@@ -39,11 +39,29 @@ pub struct Savepoint(u64);
 /// A write to one key: a put, or `None` for a delete.
 pub(super) type Written = Option<Put>;
 
-/// A value, and when it expires. The transaction itself sees it whatever time it is.
+/// A value or an operand.
 #[derive(Clone, Debug)]
 pub(super) struct Put {
     pub value: Value,
-    pub expires_at: Option<Millis>,
+    pub what: PutWhat,
+}
+
+/// What is put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PutWhat {
+    /// A value, and when it expires. The transaction itself sees it whatever time it is.
+    Value(Option<Millis>),
+    /// An operand, for whatever the key has at the commit.
+    Operand,
+}
+
+impl Put {
+    fn act(&self) -> Act<'_> {
+        match self.what {
+            PutWhat::Value(expires_at) => put_until(&self.value, expires_at),
+            PutWhat::Operand => Act::Merge(&self.value),
+        }
+    }
 }
 
 /// Writes to one keyspace.
@@ -61,7 +79,7 @@ impl TreeWrites {
         let tree = self.keyspace.tree();
         let ranges = self.deleted.iter().map(move |(key, end)| Op { tree, key, act: Act::DeleteRange(end) });
         let keys = self.keys.iter().map(move |(key, written)| {
-            let act = written.as_ref().map_or(Act::Delete, |put| put_until(&put.value, put.expires_at));
+            let act = written.as_ref().map_or(Act::Delete, Put::act);
             Op { tree, key, act }
         });
         ranges.chain(keys)
@@ -101,7 +119,7 @@ fn bytes_of_undo(undo: &Undo) -> u64 {
 }
 
 impl Writes {
-    /// Writes a value to `key`, with when it expires, or deletes it.
+    /// Writes a value or an operand to `key`, or deletes it.
     ///
     /// # Errors
     /// [`Error::TransactionTooLarge`]; nothing is changed then.
@@ -109,7 +127,7 @@ impl Writes {
         &mut self,
         keyspace: &Keyspace,
         key: &[u8],
-        put: Option<(&[u8], Option<Millis>)>,
+        put: Option<(&[u8], PutWhat)>,
         charge: &Charge,
     ) -> Result<()> {
         let value_bytes = put.map_or(0, |(value, _)| value.len());
@@ -119,7 +137,7 @@ impl Writes {
         let before = self
             .of(keyspace)
             .keys
-            .insert(key.into(), put.map(|(value, expires_at)| Put { value: Value::copy_of(value), expires_at }));
+            .insert(key.into(), put.map(|(value, what)| Put { value: Value::copy_of(value), what }));
         let keyspace = keyspace.tree().keyspace;
         match (notes, before) {
             (true, before) => {

@@ -131,6 +131,7 @@ fn inline_spelled_out(values: Values) -> KeyspaceOptions {
             overlap_tables: 25,
         }),
         ttl: None,
+        merge: None,
     }
 }
 

@@ -24,6 +24,7 @@ mod killed;
 mod left_out;
 mod limits;
 mod many_keyspaces;
+mod merges;
 mod notices;
 mod open_files;
 mod options;

@@ -103,6 +103,7 @@ fn changed(options: &KeyspaceOptions) -> KeyspaceOptions {
         filter_bits_per_key: 5,
         compaction: Compaction::Tiered(Tiered { size_ratio: 3, ..Tiered::default() }),
         ttl: Some(std::time::Duration::from_secs(86_400)),
+        merge: options.merge.clone(),
     }
 }
 

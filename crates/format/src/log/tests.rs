@@ -23,6 +23,7 @@ fn encode(commits: &[(SeqNo, Vec<Operation<'_>>)]) -> Vec<u8> {
                 Operation::PointerUntil { keyspace, key, payload, .. } => {
                     encoder.pointer_until(keyspace, key, payload);
                 }
+                Operation::Merge { keyspace, key, operand } => encoder.merge(keyspace, key, operand),
                 Operation::Delete { keyspace, key } => encoder.delete(keyspace, key),
                 Operation::DeleteRange { keyspace, start, end } => encoder.delete_range(keyspace, start, end),
             }
@@ -40,6 +41,7 @@ fn commits_come_back() {
             2,
             vec![
                 Operation::Delete { keyspace: 300, key: b"k" },
+                Operation::Merge { keyspace: 300, key: b"k", operand: b"more" },
                 Operation::DeleteRange { keyspace: 1, start: b"", end: Some(b"m") },
                 Operation::DeleteRange { keyspace: 1, start: b"z", end: None },
                 Operation::Pointer { keyspace: 2, key: b"p", pointer: b"here", value: None },

@@ -42,6 +42,9 @@ const PROGRESS_BYTES: u64 = 64 << 10;
 /// stream itself does not count.
 pub type IsBottom<'a> = dyn Fn(&[u8], Option<&[u8]>) -> bool + 'a;
 
+/// Combines an operand of a key with what is older: a value, another operand, or nothing. `None`: it cannot be.
+pub type Combine<'a> = dyn Fn(&[u8], Option<&[u8]>, &[u8]) -> Option<Vec<u8>> + 'a;
+
 /// How to rewrite a stream.
 #[derive(Clone, Copy)]
 pub struct RewritePlan<'a> {
@@ -68,6 +71,8 @@ pub struct RewritePlan<'a> {
     pub source: IoSource,
     /// How tables are written.
     pub table: TableOptions,
+    /// Combines operands.
+    pub combine: &'a Combine<'a>,
     /// Called now and then with the bytes written since the last call, to slow the rewrite down or to stop it by an
     /// error.
     pub progress: &'a dyn Fn(u64) -> Result<()>,
@@ -159,6 +164,7 @@ fn run(
         run.take(&entry, tables)?;
         input.next()?;
     }
+    run.end_operands(tables)?;
     tables.finish_last()?;
     let mut output = run.output;
     output.values = run.rewriter.finish()?;
@@ -178,6 +184,8 @@ struct RewriteState<'a> {
     /// The current key, and the newest version or tombstone found in the stripe of its last entry.
     key: Vec<u8>,
     newest: Option<Newest>,
+    /// Operands of the current key that have been combined and not been written.
+    operands: Option<operands::Combined>,
     pointer: Vec<u8>,
     output: Output,
     unreported_bytes: u64,
@@ -199,6 +207,7 @@ impl<'a> RewriteState<'a> {
             hint: Hint::default(),
             key: Vec::new(),
             newest: None,
+            operands: None,
             pointer: Vec::new(),
             output: Output::default(),
             unreported_bytes: 0,
@@ -209,6 +218,7 @@ impl<'a> RewriteState<'a> {
     fn take(&mut self, entry: &Entry<'_>, tables: &mut Tables<'_>) -> Result<()> {
         self.count_in(entry)?;
         if self.key != entry.key {
+            self.end_operands(tables)?;
             if tables.begin_key(entry.key)? {
                 self.rewriter.end_table()?;
             }
@@ -217,10 +227,17 @@ impl<'a> RewriteState<'a> {
             self.newest = None;
         }
         let stripe = stripe_of(self.plan.snapshots, entry.seqno);
+        self.leave_stripe(stripe, tables)?;
         if let Some(newer) = self.overwritten_by(entry, stripe) {
             self.newest = Some(Newest { stripe, seqno: newer });
             self.output.entries_discarded += 1;
             return self.rewriter.discard(&entry.plain(), newer);
+        }
+        if entry.kind == Kind::Operand {
+            return self.take_operand(entry, stripe, tables);
+        }
+        if self.combine_with_base(entry, stripe, tables)? {
+            return Ok(());
         }
         let tombstone = self.tombstone_of_expired(entry, stripe)?;
         if planted!("expired_lets_older_back") && tombstone.is_some() {
@@ -472,6 +489,7 @@ fn bytes_of(entry: &Entry<'_>) -> u64 {
 }
 
 mod expired;
+mod operands;
 
 #[cfg(test)]
 mod tests;

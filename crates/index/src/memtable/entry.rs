@@ -175,7 +175,8 @@ impl<'m> VersionRef<'m> {
             1 => Kind::Inline,
             2 => Kind::Pointer,
             3 => Kind::InlineUntil,
-            _ => Kind::PointerUntil,
+            4 => Kind::PointerUntil,
+            _ => Kind::Operand,
         };
         Entry { key: key.bytes(), seqno: self.seqno(), kind, payload }
     }

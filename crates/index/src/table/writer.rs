@@ -138,7 +138,7 @@ impl TableWriter {
             self.block.begin(&self.out);
         }
         let block_bytes = self.block_bytes(entry.kind);
-        self.has_values |= entry.kind.plain() == Kind::Inline;
+        self.has_values |= has_value(entry.kind);
         self.block.add(entry, &mut self.out);
         self.first_key.get_or_insert_with(|| entry.key.into());
         self.last_seqno = entry.seqno;
@@ -151,8 +151,7 @@ impl TableWriter {
 
     /// At what size the present block ends if an entry of this kind is added.
     fn block_bytes(&self, kind: Kind) -> usize {
-        let of_addresses =
-            !self.has_values && kind.plain() != Kind::Inline && self.options.compression == Compression::None;
+        let of_addresses = !self.has_values && !has_value(kind) && self.options.compression == Compression::None;
         self.options.block_bytes.min(if of_addresses { ADDRESS_BLOCK_BYTES } else { usize::MAX })
     }
 
@@ -359,4 +358,9 @@ impl TableWriter {
             filter_bits_per_key: self.options.filter_bits_per_key,
         }
     }
+}
+
+/// Whether an entry of this kind has a payload of the user's.
+fn has_value(kind: Kind) -> bool {
+    matches!(kind.plain(), Kind::Inline | Kind::Operand)
 }

@@ -83,9 +83,9 @@ pub trait IndexView {
     /// Those of a read.
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>>;
 
-    /// Whether entries may vanish from the index that nobody has overwritten, because they expire. A
-    /// placement that knows by itself what is current must then ask for each value that it copies.
-    fn may_lose_entries(&self) -> bool {
+    /// Whether a placement that knows by itself what is current must ask all the same, for each value that it copies:
+    /// entries may vanish that nobody has overwritten, because they expire, or may be needed by operands above them.
+    fn must_be_asked(&self) -> bool {
         false
     }
 
@@ -152,7 +152,7 @@ pub trait GcContext: IndexView {
 
 /// Commits, while all others wait.
 pub trait Commits {
-    /// Commits these moves. They are compared with the index only if [`IndexView::may_lose_entries`]: those whose old
+    /// Commits these moves. They are compared with the index only if [`IndexView::must_be_asked`]: those whose old
     /// address is not the newest are then left out. Returns a sequence number that they, and everything
     /// committed before, are below or at.
     ///

@@ -103,7 +103,7 @@ impl Counters {
         let bytes = |op: &Op<'_>| {
             op.key.len()
                 + match op.act {
-                    Act::Put(payload) | Act::PutUntil(payload, _) => payload.len(),
+                    Act::Put(payload) | Act::PutUntil(payload, _) | Act::Merge(payload) => payload.len(),
                     Act::Pointer(payload) | Act::PointerUntil(payload) => payload.len(),
                     Act::Delete => 0,
                     Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),

@@ -30,7 +30,7 @@ impl Follower {
     /// I/O errors and corruption; a placement that is not registered.
     pub(super) fn open_trees(&self, state: &ManifestState) -> Result<Vec<Arc<Tree>>> {
         let numbers = Numbers::from(state.next_file.max(1));
-        let own = (OwnPlacements::Of(&self.options.placements), FileAccess::Follow);
+        let own = (OwnPlacements::Of(&self.options.placements, &self.options.merge_operators), FileAccess::Follow);
         // Value files that no edit has recorded are found by the pointers in logs.
         let shared = (&self.value_memory, &self.unsynced);
         let trees = state.open_trees(&self.dir, &self.tables, shared, &numbers, &[], own)?;
@@ -86,7 +86,7 @@ impl Follower {
         let numbers = Numbers::from(FileId::MAX >> 2);
         let shared = (&self.value_memory, &self.unsynced);
         let context = presets::value_home(&self.dir, id, &numbers, shared, FileAccess::Follow);
-        let own = OwnPlacements::Of(&self.options.placements);
+        let own = OwnPlacements::Of(&self.options.placements, &self.options.merge_operators);
         let before = view.as_deref().map(|view| &**view.values.files());
         let values = FoundFiles { context, listed: recorded, present: &[], before, own };
         let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;

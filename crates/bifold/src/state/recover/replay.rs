@@ -129,6 +129,13 @@ impl Replay<'_> {
 
 fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
     let (key, act, replayed) = match *operation {
+        // No placement knows of operands.
+        Operation::Merge { key, operand, .. } => {
+            let is_taken_for_value = planted!("replay_takes_operands_for_values");
+            let act = if is_taken_for_value { Act::Put(operand) } else { Act::Merge(operand) };
+            apply(&Op { tree, key, act }, seqno, log);
+            return Ok(());
+        }
         Operation::Put { key, value, .. } => (key, Act::Put(value), Replayed::Whole(WriteOp::Put { key, value })),
         Operation::Pointer { key, pointer, .. } => (key, Act::Pointer(pointer), Replayed::Pointer { key }),
         Operation::PutUntil { key, value, .. } if planted!("replay_forgets_expiry") => {

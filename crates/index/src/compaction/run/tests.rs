@@ -111,6 +111,7 @@ fn dir(memory: &MemoryFs) -> Dir {
 
 fn plan<'a>(snapshots: &'a [SeqNo], bottom: &'a IsBottom<'a>) -> RewritePlan<'a> {
     RewritePlan {
+        combine: &|_, _, _| None,
         keys: (None, None),
         snapshots,
         times: Times::default(),

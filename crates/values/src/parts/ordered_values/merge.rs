@@ -308,7 +308,7 @@ impl Rewriter for Merge {
                 Err(_) => Ok(Kept::Unchanged),
             },
             // Nobody passes an entry with its instant.
-            Kind::Inline | Kind::Delete | Kind::InlineUntil | Kind::PointerUntil => Ok(Kept::Unchanged),
+            Kind::Inline | Kind::Delete | Kind::InlineUntil | Kind::PointerUntil | Kind::Operand => Ok(Kept::Unchanged),
         }
     }
 

@@ -6,7 +6,7 @@
 //! the group, which errs on the side of collecting.
 //!
 //! The same holds for an entry that has expired. GC of its group asks the index
-//! (`IndexView::may_lose_entries`).
+//! (`IndexView::must_be_asked`).
 
 use std::sync::{Arc, Mutex};
 

@@ -175,7 +175,7 @@ impl Regroup<'_> {
                 ranges: Arc::clone(ranges.known()),
                 log_files,
                 log,
-                index: gc.may_lose_entries().then_some(gc),
+                index: gc.must_be_asked().then_some(gc),
             }
         };
         if copying.index.is_some() {

@@ -1,0 +1,103 @@
+//! What a rewrite does with operands.
+//!
+//! ```text
+//! stripe 2   operand 9 │ operand 8           one operand 9: the snapshot below sees neither
+//! stripe 1   operand 5 │ operand 4 │ value 3  one value 5
+//! ```
+//!
+//! An operand overwrites nothing. Those of one stripe become one operand with the number of the newest, as a newer
+//! version stands for the older ones of its stripe. It becomes a value when its base is inline or a tombstone and in
+//! the same stripe, or when nothing older exists. Over a separated value it stays an operand: both are in the output.
+//! If they cannot be combined, they stay as they are.
+
+use bifold_contract::{Entry, Kind, Result, SeqNo, planted};
+
+use super::{Newest, RewriteState, Tables};
+
+/// Operands of one stripe that were combined.
+pub(super) struct Combined {
+    stripe: usize,
+    /// The number of the newest.
+    seqno: SeqNo,
+    operand: Vec<u8>,
+}
+
+impl RewriteState<'_> {
+    /// Takes an operand that nothing overwrites.
+    pub(super) fn take_operand(&mut self, entry: &Entry<'_>, stripe: usize, tables: &mut Tables<'_>) -> Result<()> {
+        if planted!("operands_overwrite") {
+            self.newest = Some(Newest { stripe, seqno: entry.seqno });
+        }
+        let mut next = Combined { stripe, seqno: entry.seqno, operand: entry.payload.to_vec() };
+        if let Some(newer) = self.operands.take() {
+            match (self.plan.combine)(entry.key, Some(entry.payload), &newer.operand) {
+                Some(both) => {
+                    self.output.entries_discarded += 1;
+                    next = Combined { operand: both, ..newer };
+                }
+                None => self.keep_operand(&newer, tables)?,
+            }
+        }
+        self.operands = Some(next);
+        Ok(())
+    }
+
+    /// Writes what is left of a newer stripe.
+    pub(super) fn leave_stripe(&mut self, stripe: usize, tables: &mut Tables<'_>) -> Result<()> {
+        match self.operands.take_if(|newer| newer.stripe != stripe && !planted!("operands_cross_snapshots")) {
+            Some(newer) => self.keep_operand(&newer, tables),
+            None => Ok(()),
+        }
+    }
+
+    /// Combines the operands with `entry`, their base. Returns whether a value has taken the place of both. The
+    /// operands are written in any case.
+    pub(super) fn combine_with_base(
+        &mut self,
+        entry: &Entry<'_>,
+        stripe: usize,
+        tables: &mut Tables<'_>,
+    ) -> Result<bool> {
+        let Some(above) = self.operands.take() else { return Ok(false) };
+        let value = match entry.kind {
+            Kind::Inline => (self.plan.combine)(entry.key, Some(entry.payload), &above.operand),
+            Kind::Delete => (self.plan.combine)(entry.key, None, &above.operand),
+            _ => None,
+        };
+        let Some(value) = value else { return self.keep_operand(&above, tables).map(|()| false) };
+        self.keep_value(&above, &value, tables)?;
+        self.newest = Some(Newest { stripe, seqno: above.seqno });
+        self.output.entries_discarded += 1;
+        self.rewriter.discard(entry, above.seqno)?;
+        Ok(true)
+    }
+
+    /// The versions of the key have ended.
+    pub(super) fn end_operands(&mut self, tables: &mut Tables<'_>) -> Result<()> {
+        let Some(above) = self.operands.take() else { return Ok(()) };
+        let is_all = above.stripe == 0 && (self.plan.bottom)(&self.key, Some(&self.key));
+        let value = if is_all || planted!("operands_without_base") {
+            (self.plan.combine)(&self.key, None, &above.operand)
+        } else {
+            None
+        };
+        match value {
+            Some(value) => self.keep_value(&above, &value, tables),
+            None => self.keep_operand(&above, tables),
+        }
+    }
+
+    fn keep_operand(&mut self, above: &Combined, tables: &mut Tables<'_>) -> Result<()> {
+        let key = std::mem::take(&mut self.key);
+        let kept = self.keep(&Entry::operand(&key, above.seqno, &above.operand), tables);
+        self.key = key;
+        kept
+    }
+
+    fn keep_value(&mut self, above: &Combined, value: &[u8], tables: &mut Tables<'_>) -> Result<()> {
+        let key = std::mem::take(&mut self.key);
+        let kept = self.keep(&Entry::inline(&key, above.seqno, value), tables);
+        self.key = key;
+        kept
+    }
+}
