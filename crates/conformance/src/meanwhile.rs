@@ -39,6 +39,7 @@ impl Act {
         for change in &self.changes {
             match change {
                 Change::Put(_, key, value) => db.put(key, value.bytes())?,
+                Change::Merge(_, key, operand) => db.default_keyspace().merge(key, operand.bytes())?,
                 Change::Delete(_, key) => db.delete(key)?,
                 Change::DeleteRange(_, bounds) => db.delete_range(bounds.clone())?,
             }

@@ -51,7 +51,7 @@ impl SmallDatabase {
         let mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
         let mut history = History::new(seed, mix);
         history.durability = Durability::Buffered;
-        let mut set = OptionSet::new(seed, 0, Durability::Buffered);
+        let mut set = OptionSet::of(&history, 0);
         set.keyspaces[0].compression = [Compression::None, Compression::Lz4, Compression::Zstd][(seed % 3) as usize];
         // With inline values nothing syncs a log before its first commit. If no commit is synced either, only the
         // manifest shows that an older log is missing.

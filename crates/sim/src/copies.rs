@@ -43,7 +43,7 @@ pub fn history(seed: u64) -> History {
 /// torn tails.
 pub(crate) fn left_by(seed: u64, access: Access) -> Result<(MemoryFs, OptionSet), Trouble> {
     let (fs, history) = (MemoryFs::default(), history(seed));
-    let set = OptionSet::new(seed, 0, history.durability);
+    let set = OptionSet::of(&history, 0);
     let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), Blind);
     driver.open()?;
     history.ops.iter().try_for_each(|(_, op)| driver.step(op))?;

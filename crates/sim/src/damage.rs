@@ -96,7 +96,7 @@ impl Fixture {
     pub fn new(seed: u64) -> Result<Self, Trouble> {
         let mut history = History::new(seed, Mix { ops: 90, keys: 60, flavor: Flavor::Files });
         history.durability = Durability::Buffered;
-        let mut set = OptionSet::new(seed, 0, Durability::Buffered);
+        let mut set = OptionSet::of(&history, 0);
         let placement = [
             PlacementKind::Inline,
             PlacementKind::WiscKey,

@@ -48,7 +48,7 @@ struct Trace {
 
 fn trace_of(seed: u64) -> Result<Trace, Trouble> {
     let history = history(seed);
-    let set = OptionSet::new(seed, 0, history.durability);
+    let set = OptionSet::of(&history, 0);
     let fs = env::disk(seed);
     let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set, Model::default(), Blind);
     driver.open()?;

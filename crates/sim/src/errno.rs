@@ -21,7 +21,7 @@ use std::{
 use crate::{
     driver::{Blind, Driver},
     env::{self, StepClock},
-    history::{Flavor, History, Mix, Op},
+    history::{Extras, Flavor, History, Mix, Op},
     judge::{Depth, Judge},
     model::{CommitNo, Crash, Mismatch, Model},
     nested,
@@ -140,7 +140,7 @@ fn calls_seen_by(seed: u64, decider: Option<Decider>) -> Result<u64, Trouble> {
 }
 
 fn driver(seed: u64, faulty: &FaultyFs) -> Driver<Blind> {
-    let set = OptionSet::new(seed, 0, history(seed).durability);
+    let set = OptionSet::of(&history(seed), 0);
     // A disk in memory keeps what each round of a circle writes.
     let clock = StepClock::default();
     clock.allow(LOOKS_MAX);
@@ -205,7 +205,7 @@ impl ErrnoRun {
         }
         let Self { seed, fault, memory, driver, reported, .. } = self;
         let (model, set) = driver.into_parts();
-        let judge = Judge { set, seed };
+        let judge = Judge { set, seed, extras: Extras::of(seed) };
         let is_sync = hit.1.starts_with("sync");
         // Always after a failed sync: bytes that it left only in the system's cache must become durable before they
         // are served.

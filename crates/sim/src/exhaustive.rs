@@ -7,7 +7,7 @@ use std::ops::Bound::Unbounded;
 use bifold::Durability;
 
 use crate::{
-    history::{History, Op, Span, Write},
+    history::{Extras, History, Op, Span, Write},
     options::OptionSet,
     power::{self, PowerSizes},
     report::Report,
@@ -48,7 +48,7 @@ pub fn history(index: u64) -> History {
         left /= CHOICES;
     }
     let ops = ops.into_iter().enumerate().collect();
-    History { seed: index, durability: Durability::Buffered, ops }
+    History { seed: index, durability: Durability::Buffered, extras: Extras::None, ops }
 }
 
 /// Two keyspaces, each with something in a table and something in the log.

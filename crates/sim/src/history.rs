@@ -4,14 +4,17 @@
 //! position of its operation, which does not change when other operations are left out. So a history is identified by
 //! its seed and the positions kept.
 
-mod instants;
+mod extras;
 mod write;
 
 use std::{fmt, ops::Bound};
 
 use bifold::Durability;
 
-pub use self::{instants::Until, write::Write};
+pub use self::{
+    extras::{Extras, Until},
+    write::Write,
+};
 use crate::{
     model::{Bounds, NAMES, Name, Variant},
     random::Random,
@@ -154,6 +157,8 @@ pub struct History {
     pub seed: u64,
     /// The durability of single writes: the database's option.
     pub durability: Durability,
+    /// What else its operations have.
+    pub extras: Extras,
     /// Position in the original list, and the operation.
     pub ops: Vec<(usize, Op)>,
 }
@@ -162,6 +167,12 @@ impl History {
     /// The history of a seed.
     #[must_use]
     pub fn new(seed: u64, mix: Mix) -> Self {
+        Self::with_extras(seed, mix, Extras::of(seed))
+    }
+
+    /// The history of a seed, with these extras.
+    #[must_use]
+    pub fn with_extras(seed: u64, mix: Mix, extras: Extras) -> Self {
         let mut random = Random::new(seed, "history");
         let durability =
             random.pick(&[Durability::Buffered, Durability::Buffered, Durability::Sync, Durability::Memory]);
@@ -173,7 +184,7 @@ impl History {
             let op = maker.op();
             ops.push(op);
         }
-        Self { seed, durability, ops: ops.into_iter().enumerate().collect() }.perhaps_with_instants()
+        Self { seed, durability, extras: Extras::None, ops: ops.into_iter().enumerate().collect() }.with(extras)
     }
 
     /// This history with changes of options in it. They come after one in twenty operations; positions of the others

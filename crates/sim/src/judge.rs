@@ -19,7 +19,7 @@ use bifold_io::{
 use crate::{
     driver::{Blind, Driver},
     env,
-    history::{Flavor, History, Mix},
+    history::{Extras, Flavor, History, Mix},
     model::{CommitNo, Contents, Crash, Model},
     options::OptionSet,
     read::{self, Trouble},
@@ -41,6 +41,8 @@ pub struct Judge {
     pub set: OptionSet,
     /// The seed of the operations in point 6.
     pub seed: u64,
+    /// What else these have.
+    pub extras: Extras,
 }
 
 impl Judge {
@@ -87,7 +89,7 @@ impl Judge {
 
     fn continues(&self, image: &MemoryFs, model: Model) -> Result<(), Trouble> {
         let mix = Mix { ops: 25, keys: 40, flavor: Flavor::Files };
-        let more = History::new(self.seed ^ model.head(), mix);
+        let more = History::with_extras(self.seed ^ model.head(), mix, self.extras);
         let mut driver = Driver::new(env::simulated(image), env::DIR.as_ref(), self.set.clone(), model, Blind);
         driver.open()?;
         for (at, op) in &more.ops {

@@ -59,7 +59,7 @@ pub fn run(seed: u64) -> Report {
 /// # Errors
 /// The operation that failed, and how.
 pub fn run_one(history: &History, set: u64) -> Result<(), Trouble> {
-    let options = OptionSet::new(history.seed, set, history.durability);
+    let options = OptionSet::of(history, set);
     guarded(|| {
         let fs = MemoryFs::default();
         let limited = FaultyFs::new(Arc::new(fs.clone()));

@@ -44,6 +44,8 @@ pub struct TreeId(usize);
 pub enum Change {
     /// A key gets a value.
     Put(Name, Box<[u8]>, Spec),
+    /// A key gets an operand of [`value::operator`](crate::value::operator).
+    Merge(Name, Box<[u8]>, Spec),
     /// A key loses its value.
     Delete(Name, Box<[u8]>),
     /// All keys of a range lose theirs.
@@ -219,6 +221,10 @@ impl Model {
         for change in changes {
             match change {
                 Change::Put(name, key, value) => self.write(*name, key.clone(), Some(*value)),
+                Change::Merge(name, key, operand) => {
+                    let older = self.current(*name).and_then(|tree| self.trees[tree.0].keys.get(key)?.last()?.value);
+                    self.write(*name, key.clone(), Some(operand.on(older)));
+                }
                 Change::Delete(name, key) => self.write(*name, key.clone(), None),
                 Change::DeleteRange(name, bounds) => {
                     let Some(tree) = self.current(*name).filter(|_| is_range(bounds)) else { continue };

@@ -7,9 +7,11 @@ use bifold::{
 };
 
 use crate::{
+    history::{Extras, History},
     model::{Model, NAMES, Name, Variant},
     random::Random,
     read::Trouble,
+    value,
 };
 
 /// The options of a database and of each keyspace of [`NAMES`].
@@ -22,6 +24,17 @@ pub struct OptionSet {
 }
 
 impl OptionSet {
+    /// The option set number `index` for a history.
+    #[must_use]
+    pub fn of(history: &History, index: u64) -> Self {
+        let mut set = Self::new(history.seed, index, history.durability);
+        if history.extras == Extras::Operands {
+            set.keyspaces.iter_mut().for_each(|keyspace| keyspace.merge = Some(value::operator()));
+            set.database.keyspace.merge = Some(value::operator());
+        }
+        set
+    }
+
     /// The option set number `index` of `seed`, with background work in the calling thread.
     #[must_use]
     pub fn new(seed: u64, index: u64, durability: Durability) -> Self {
@@ -54,6 +67,7 @@ impl OptionSet {
             open_files_max: open_files_max(seed, index),
             reads: Random::new(seed ^ index.rotate_left(40), "reads").pick(&[Reads::Auto, Reads::Direct]),
             keyspace: keyspaces[0].clone(),
+            merge_operators: value::operators(),
             ..Options::default()
         };
         Self { database, keyspaces }
@@ -73,6 +87,7 @@ impl OptionSet {
         KeyspaceOptions {
             placement: made_with.placement,
             hash_index: made_with.hash_index,
+            merge: made_with.merge,
             partition_bytes: random.pick(&[None, made_with.partition_bytes, Some(8 << 10)]),
             ..keyspace(&mut random)
         }

@@ -100,7 +100,7 @@ impl Watch<'_> {
 #[must_use]
 pub fn run(name: &str, seed: u64, sizes: PowerSizes, only: Option<u64>) -> Report {
     let history = History::new(seed, sizes.mix).with_changes_of_options();
-    let set = OptionSet::new(seed, 0, history.durability);
+    let set = OptionSet::of(&history, 0);
     run_history(&format!("{name} --seed {seed}"), &history, &set, sizes, only)
 }
 
@@ -112,7 +112,7 @@ pub fn run_history(replay: &str, history: &History, set: &OptionSet, sizes: Powe
     let outcome = guarded(|| {
         let fs = env::disk(history.seed);
         let camera = Camera::new(&fs, Plan { seed: history.seed, every: sizes.every, random: sizes.random, only });
-        let judge = Judge { set: set.clone(), seed: history.seed };
+        let judge = Judge { set: set.clone(), seed: history.seed, extras: history.extras };
         let watch = Watch { camera, judge, sizes, only, report: &mut report, current: &current };
         let driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set.clone(), Model::default(), watch);
         drive(driver, history)

@@ -4,7 +4,7 @@
 use crate::{
     driver::{Blind, Driver},
     env,
-    history::{History, Op, Write},
+    history::{Extras, History, Op, Write},
     model::{Model, NAMES},
     options::OptionSet,
     power::{self, PowerSizes},
@@ -58,7 +58,7 @@ pub fn history(seed: u64) -> History {
             random.pick(&[Op::Reopen, Op::Flush, Op::Sync, Op::Snapshot(0), Op::DropSnapshot(0)].each_ref()).clone(),
         );
     }
-    History { seed, durability: Durability::Buffered, ops: ops.into_iter().enumerate().collect() }
+    History { seed, durability: Durability::Buffered, extras: Extras::None, ops: ops.into_iter().enumerate().collect() }
 }
 
 /// UniKV's design, with everything so small that a few values fill it.

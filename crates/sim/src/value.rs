@@ -5,7 +5,12 @@
 
 use std::fmt;
 
+use bifold::{MergeOperator, MergeOperators};
+
 use crate::random::mix;
+
+/// An operand has so many bytes at least: its whole tag.
+pub const OPERAND_BYTES_MIN: u32 = 4;
 
 /// A value, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,6 +26,27 @@ impl Spec {
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
         (0..self.len as usize).map(|at| self.byte(at)).collect()
+    }
+
+    /// The value of a key that had `older` and got this operand: the sum of their tags shows one that was lost or came
+    /// twice, and the length of the newer one shows their order. A value too short for its tag counts as none.
+    #[must_use]
+    pub fn on(self, older: Option<Self>) -> Self {
+        let tag = older.filter(|older| older.len >= OPERAND_BYTES_MIN).map_or(0, |older| older.tag);
+        Self { tag: tag.wrapping_add(self.tag), len: self.len }
+    }
+
+    /// This value, or one of the same tag with so many bytes.
+    #[must_use]
+    pub fn at_least(self, len: u32) -> Self {
+        Self { len: self.len.max(len), ..self }
+    }
+
+    /// The value that these bytes are.
+    fn of(bytes: &[u8]) -> Option<Self> {
+        let len = bytes.len() as u32;
+        let Some(head) = bytes.first_chunk::<4>() else { return Some(Self { tag: 0, len }) };
+        Some(Self { tag: u32::from_le_bytes(*head), len }).filter(|spec| spec.is(bytes))
     }
 
     /// Whether `bytes` is this value.
@@ -55,6 +81,22 @@ impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}x{}", self.tag, self.len)
     }
+}
+
+/// The merge operator of histories with operands, which does what [`Spec::on`] says.
+#[must_use]
+pub fn operator() -> MergeOperator {
+    let combine = |_: &[u8], older: Option<&[u8]>, newer: &[u8]| {
+        let known = |bytes: &[u8]| Spec::of(bytes).ok_or_else(|| format!("neither a value nor an operand: {bytes:?}"));
+        Ok(known(newer)?.on(older.map(known).transpose()?).bytes())
+    };
+    MergeOperator::new("tags", combine).unwrap_or_else(|_| unreachable!("the name is allowed"))
+}
+
+/// Those that databases of histories are opened with.
+#[must_use]
+pub fn operators() -> MergeOperators {
+    MergeOperators::default().with(operator()).unwrap_or_else(|_| unreachable!("there is one"))
 }
 
 /// A short description of unexpected bytes.

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use bifold::{
-    Db, Env, Keyspace, KeyspaceOptions, Options, PlacementKind,
+    Db, Env, Keyspace, KeyspaceOptions, MergeOperator, Options, PlacementKind,
     options::{DiffKv, HashKv, Values},
 };
 use bifold_io::{ManualClock, memory::MemoryFs};
@@ -41,6 +41,14 @@ impl Bed {
         bed.set_time(1_000_000);
         bed.reopen();
         bed
+    }
+
+    /// Begins again, with an empty disk and a default keyspace that has this operator.
+    pub fn begin_with(&mut self, operator: MergeOperator) {
+        self.options.keyspace.merge = Some(operator);
+        self.db.take().unwrap().close().unwrap();
+        self.fs = MemoryFs::new();
+        self.reopen();
     }
 
     pub fn set_time(&self, seconds: u64) {

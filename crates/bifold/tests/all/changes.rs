@@ -8,8 +8,8 @@ use std::{
 };
 
 use bifold::{
-    Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, PlacementKind, RetainChanges,
-    Verdict,
+    Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, MergeOperator, PlacementKind,
+    RetainChanges, Verdict,
 };
 use bifold_io::memory::Fate;
 
@@ -52,6 +52,7 @@ impl Replica {
         let key = change.key.into_vec();
         match change.kind {
             ChangeKind::Put => drop(self.entries.insert(key, change.value.unwrap().to_vec())),
+            ChangeKind::Merge => self.entries.entry(key).or_default().extend_from_slice(&change.value.unwrap()),
             ChangeKind::Delete => drop(self.entries.remove(&key)),
             ChangeKind::DeleteRange => {
                 let end = change.range_end.map(Vec::from);
@@ -77,7 +78,14 @@ fn step(bed: &mut Bed, step: u32, random: &mut impl FnMut(u64) -> u64) {
         return bed.reopen();
     }
     let ks = bed.ks();
+    let merges = ks.options().merge.is_some();
     match random(24) {
+        0..=5 if merges => ks.merge(key(n), format!("+{step}")).unwrap(),
+        10 | 21 if merges => {
+            let mut batch = Batch::new();
+            batch.merge(ks, key(n), "!").unwrap().merge(ks, key(n), "?").unwrap().put(ks, key(n + 1), "x").unwrap();
+            bed.db().commit(batch).unwrap();
+        }
         0..=9 => ks.put(key(n), value(n, step)).unwrap(),
         10 => ks.put_until(key(n), value(n, step), Some(UNIX_EPOCH + Duration::from_secs(1 << 33))).unwrap(),
         11 | 12 => {
@@ -104,6 +112,9 @@ fn whoever_applies_the_changes_has_the_same_entries() {
     for placement in PlacementKind::ALL {
         for seed in 0..6u64 {
             let mut bed = bed(placement, ALL_OF_THEM);
+            if seed % 2 == 1 {
+                bed.begin_with(MergeOperator::append());
+            }
             let mut random = numbers(seed);
             let mut replica = Replica::default();
             for at in 0..300 {

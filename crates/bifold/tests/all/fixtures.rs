@@ -8,6 +8,7 @@ mod diffkv;
 mod expiry;
 mod ingest;
 mod list;
+mod merge;
 mod novkv;
 mod separated_values;
 mod streams;
@@ -84,6 +85,7 @@ enum Act {
     Put(Vec<u8>, Vec<u8>),
     /// For as long as any test runs, or until a moment that had passed when the fixture was written.
     PutUntil(Vec<u8>, Vec<u8>, expiry::Until),
+    Merge(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     /// From the first key to the second, exclusive; without a second key to the end.
     DeleteRange(Vec<u8>, Option<Vec<u8>>),
@@ -211,6 +213,7 @@ fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u
             match act {
                 Act::Put(key, value) | Act::PutUntil(key, value, expiry::Until::Far) => drop(map.insert(key, value)),
                 Act::PutUntil(key, _, expiry::Until::Past) => drop(map.remove(&key)),
+                Act::Merge(key, operand) => map.entry(key).or_default().extend(operand),
                 Act::Delete(key) => drop(map.remove(&key)),
                 Act::DeleteRange(start, end) => {
                     map.retain(|key, _| *key < start || end.as_ref().is_some_and(|end| key >= end));
@@ -416,6 +419,7 @@ fn commit(db: &Db, ops: &[Op]) {
         let keyspace = db.existing_keyspace(keyspace).unwrap().unwrap();
         match act {
             Act::Put(key, value) => batch.put(&keyspace, key, value),
+            Act::Merge(key, operand) => batch.merge(&keyspace, key, operand),
             Act::PutUntil(key, value, until) => batch.put_until(&keyspace, key, value, Some(until.moment())),
             Act::Delete(key) => batch.delete(&keyspace, key),
             Act::DeleteRange(start, Some(end)) => batch.delete_range::<&Vec<u8>>(&keyspace, start..end),

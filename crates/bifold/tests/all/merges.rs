@@ -6,7 +6,7 @@ use bifold::{
     Batch, Db, Durability, Env, Error, KeyspaceOptions, MergeOperator, MergeOperators, PlacementKind, Snapshot,
     TransactionOptions,
 };
-use bifold_io::memory::{Fate, MemoryFs};
+use bifold_io::memory::Fate;
 
 use crate::{
     bed::{Bed, numbers},
@@ -31,16 +31,8 @@ fn operand(round: u32) -> Vec<u8> {
 /// A database whose default keyspace appends: the order of operands shows.
 fn bed(placement: PlacementKind) -> Bed {
     let mut bed = Bed::new(placement);
-    begin_with(&mut bed, MergeOperator::append());
+    bed.begin_with(MergeOperator::append());
     bed
-}
-
-/// A new database whose default keyspace has this operator.
-fn begin_with(bed: &mut Bed, operator: MergeOperator) {
-    bed.options.keyspace.merge = Some(operator);
-    bed.db.take().unwrap().close().unwrap();
-    bed.fs = MemoryFs::new();
-    bed.reopen();
 }
 
 fn merged(model: &mut Model, key: Vec<u8>, operand: &[u8]) {
@@ -283,7 +275,7 @@ fn an_operator_that_fails_loses_nothing() {
         for bad in ["error", "panic"] {
             let mut bed = Bed::new(placement);
             bed.options.merge_operators = MergeOperators::default().with(longest()).unwrap();
-            begin_with(&mut bed, longest());
+            bed.begin_with(longest());
             bed.ks().put("k", [b'x'; 100]).unwrap();
             bed.ks().put("other", [b'y'; 100]).unwrap();
             bed.db().flush().unwrap();

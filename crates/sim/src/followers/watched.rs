@@ -93,7 +93,7 @@ struct ReaderLooks {
 impl Watched {
     fn new(seed: u64) -> Self {
         let fs = env::disk(seed);
-        let set = OptionSet::new(seed, 0, Durability::Buffered);
+        let set = OptionSet::of(&History { durability: Durability::Buffered, ..history(seed) }, 0);
         let looks = ReaderLooks {
             reads: FaultyFs::over_memory(fs.clone()),
             options: reading(&set.database),

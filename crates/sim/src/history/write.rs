@@ -17,6 +17,8 @@ pub enum Write {
     Put(Name, KeyNo, Spec),
     /// A key gets a value that expires.
     PutUntil(Name, KeyNo, Spec, Until),
+    /// A key gets an operand.
+    Merge(Name, KeyNo, Spec),
     /// A key loses its value.
     Delete(Name, KeyNo),
     /// All keys of a range lose theirs.
@@ -31,6 +33,7 @@ impl Write {
             Self::Put(name, key, value) | Self::PutUntil(name, key, value, Until::Far) => {
                 Change::Put(*name, key_bytes(*key), *value)
             }
+            Self::Merge(name, key, operand) => Change::Merge(*name, key_bytes(*key), *operand),
             Self::Delete(name, key) | Self::PutUntil(name, key, _, Until::Past) => {
                 Change::Delete(*name, key_bytes(*key))
             }
@@ -42,9 +45,11 @@ impl Write {
     #[must_use]
     pub fn name(&self) -> Name {
         match self {
-            Self::Put(name, ..) | Self::PutUntil(name, ..) | Self::Delete(name, _) | Self::DeleteRange(name, _) => {
-                *name
-            }
+            Self::Put(name, ..)
+            | Self::PutUntil(name, ..)
+            | Self::Merge(name, ..)
+            | Self::Delete(name, _)
+            | Self::DeleteRange(name, _) => *name,
         }
     }
 
@@ -58,6 +63,7 @@ impl Write {
             Self::PutUntil(_, key, value, until) => {
                 tree.put_until(key_bytes(*key), value.bytes(), Some(until.moment()))
             }
+            Self::Merge(_, key, operand) => tree.merge(key_bytes(*key), operand.bytes()),
             Self::Delete(_, key) => tree.delete(key_bytes(*key)),
             Self::DeleteRange(_, span) => tree.delete_range(span.bounds()),
         }
@@ -73,6 +79,7 @@ impl Write {
             Self::PutUntil(_, key, value, until) => {
                 batch.put_until(tree, key_bytes(*key), value.bytes(), Some(until.moment()))
             }
+            Self::Merge(_, key, operand) => batch.merge(tree, key_bytes(*key), operand.bytes()),
             Self::Delete(_, key) => batch.delete(tree, key_bytes(*key)),
             Self::DeleteRange(_, span) => batch.delete_range(tree, span.bounds()),
         }
@@ -87,6 +94,7 @@ impl fmt::Display for Write {
             Self::PutUntil(name, key, value, until) => {
                 write!(f, "put {}/{key} {value} until {until:?}", NAMES[*name as usize])
             }
+            Self::Merge(name, key, operand) => write!(f, "merge {}/{key} {operand}", NAMES[*name as usize]),
             Self::Delete(name, key) => write!(f, "delete {}/{key}", NAMES[*name as usize]),
             Self::DeleteRange(name, span) => write!(f, "delete {}/{span}", NAMES[*name as usize]),
         }
