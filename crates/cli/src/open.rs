@@ -7,7 +7,7 @@ use std::{
     path::Path,
 };
 
-use bifold::{Access, Db, Error, IfMissing, Keyspace, KeyspaceOptions, Options};
+use bifold::{Access, Db, Error, IfMissing, Keyspace, KeyspaceOptions, MergeOperators, Options};
 
 use crate::{
     args::Global,
@@ -32,7 +32,12 @@ pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> 
             let _ = writeln!(io::stderr(), "bifold: --set {set}: {renamed}");
         }
     }
-    overlaid(Options::default(), global, placement)
+    overlaid(of_anyone(), global, placement)
+}
+
+/// Options that open databases of other programs, too: without the functions of their merge operators.
+pub fn of_anyone() -> Options {
+    Options { merge_operators: MergeOperators::default().or_unknown(), ..Options::default() }
 }
 
 /// `options` with the named ones changed.

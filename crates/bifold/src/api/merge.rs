@@ -98,7 +98,9 @@ impl MergeOperator {
         older: Option<&[u8]>,
         newer: &[u8],
     ) -> std::result::Result<Vec<u8>, String> {
-        let Some(combine) = &self.combine else { return Err("it is not in `Options::merge_operators`".to_owned()) };
+        let Some(combine) = &self.combine else {
+            return Err("this program does not know the operator (`Options::merge_operators`)".to_owned());
+        };
         match catch_unwind(AssertUnwindSafe(|| combine(key, older, newer))) {
             Ok(Ok(value)) if value.len() > MAX_VALUE_LEN => {
                 Err(format!("the result has {} bytes, more than a value may have", value.len()))
@@ -183,6 +185,7 @@ impl fmt::Debug for MergeOperator {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MergeOperators {
     by_name: Arc<BTreeMap<PlacementName, MergeOperator>>,
+    lets_unknown_be: bool,
 }
 
 impl MergeOperators {
@@ -196,7 +199,15 @@ impl MergeOperators {
         if by_name.insert(name, operator).is_some() {
             return Err(Error::invalid("merge operator", format!("`{name}` is registered twice")));
         }
-        Ok(Self { by_name: Arc::new(by_name) })
+        Ok(Self { by_name: Arc::new(by_name), ..self })
+    }
+
+    /// The same; and a database with an operator that is none of them opens, too. What has operands of such a one
+    /// cannot be read ([`Error::Merge`]), and jobs leave its operands as they are. This is for programs that look after
+    /// the databases of others.
+    #[must_use]
+    pub fn or_unknown(self) -> Self {
+        Self { lets_unknown_be: true, ..self }
     }
 
     /// The options of a keyspace with the function of its operator.
@@ -205,7 +216,9 @@ impl MergeOperators {
     /// [`Error::InvalidArgument`] that names the keyspace and the operator.
     pub(crate) fn resolve(&self, keyspace: &str, options: &KeyspaceOptions) -> Result<KeyspaceOptions> {
         let Some(named) = &options.merge else { return Ok(options.clone()) };
-        let Some(known) = shipped(named.name()).or_else(|| self.by_name.get(&named.name).cloned()) else {
+        let unknown = || self.lets_unknown_be.then(|| MergeOperator { combine: None, ..named.clone() });
+        let known = shipped(named.name()).or_else(|| self.by_name.get(&named.name).cloned()).or_else(unknown);
+        let Some(known) = known else {
             let reason = format!(
                 "keyspace `{keyspace}` has the merge operator `{}`, which is none of Bifold's and is not registered: \
                  open the database with a program that has it in `Options::merge_operators`",

@@ -263,10 +263,20 @@ fn a_users_operator_must_be_registered() {
     let operators = std::mem::take(&mut bed.options.merge_operators);
     let missing = Db::open_in(bed.env(), "/db", bed.options.clone()).unwrap_err().to_string();
     assert!(missing.contains("words") && missing.contains("longest") && missing.contains("merge_operators"));
+    // Who only looks after it needs no function: nothing is lost, and nothing can be read that has operands.
+    bed.options.merge_operators = MergeOperators::default().or_unknown();
+    bed.reopen();
+    let ks = bed.db().existing_keyspace("words").unwrap().unwrap();
+    ks.put("whole", "value").unwrap();
+    ks.merge("k", "abcd").unwrap();
+    bed.db().compact().unwrap();
+    assert_eq!(ks.get("whole").unwrap().as_deref(), Some(&b"value"[..]));
+    assert!(ks.get("k").unwrap_err().to_string().contains("`longest`"));
+    drop(ks);
     bed.options.merge_operators = operators;
     bed.reopen();
     let ks = bed.db().keyspace("words", KeyspaceOptions::default()).unwrap();
-    assert_eq!(ks.get("k").unwrap().as_deref(), Some(&b"abc"[..]));
+    assert_eq!(ks.get("k").unwrap().as_deref(), Some(&b"abcd"[..]));
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
     let begin = Instant::now();
     let options = options(args, global, &KeyspaceOptions::default())?;
     let memory_limit = options.memory_limit;
-    let reading = Options { access: Access::ReadOnly, if_missing: IfMissing::Fail, memory_limit, ..Options::default() };
+    let reading = Options { access: Access::ReadOnly, if_missing: IfMissing::Fail, memory_limit, ..open::of_anyone() };
     let src = Db::open_with(&args.src, reading.clone())?;
     let plans = plans(&src, args, global)?;
     let fresh = Fresh::at(&args.dst)?;

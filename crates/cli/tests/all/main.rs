@@ -16,6 +16,7 @@ mod injected;
 mod interrupted;
 mod lab;
 mod options;
+mod own_operator;
 mod own_placement;
 mod pipes;
 mod round_trips;

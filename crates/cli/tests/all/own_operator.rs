@@ -1,0 +1,45 @@
+//! A database with a merge operator that the program does not have.
+
+use bifold::{Db, KeyspaceOptions, MergeOperator, MergeOperators, Options};
+
+use super::{Scratch, bifold, text};
+
+/// The program looks after it. What has operands cannot be read, and nothing of it is lost.
+#[test]
+fn an_operator_that_the_program_does_not_have_is_left_alone() {
+    let scratch = Scratch::new();
+    let (db, out) = (scratch.path("db"), scratch.path("out"));
+    let last = || MergeOperator::new("last", |_, _, newer| Ok(newer.to_vec())).unwrap();
+    let with_last =
+        || Options { merge_operators: MergeOperators::default().with(last()).unwrap(), ..Options::default() };
+    let open = Db::open_with(&db, with_last()).unwrap();
+    let words = open.keyspace("words", KeyspaceOptions { merge: Some(last()), ..KeyspaceOptions::default() }).unwrap();
+    words.put("whole", "value").unwrap();
+    words.put("k", "a").unwrap();
+    words.merge("k", "b").unwrap();
+    words.merge("k", "c").unwrap();
+    drop(words);
+    open.close().unwrap();
+    let (db_text, out) = (text(&db), text(&out));
+    for args in [&["stats", db_text][..], &["compact", db_text], &["gc", db_text], &["verify", db_text]] {
+        bifold(args).ok();
+    }
+    assert_eq!(bifold(&["get", db_text, "whole", "--keyspace", "words"]).ok().trim(), "value");
+    for args in [
+        &["get", db_text, "k", "--keyspace", "words"][..],
+        &["export", db_text, "--keyspace", "words"],
+        &["convert", db_text, out, "--placement", "hashkv"],
+    ] {
+        let said = bifold(args).refused(2);
+        assert!(said.contains("merge operator `last`") && said.contains("key `k` of keyspace `words`"), "{said}");
+        assert!(!std::fs::exists(out).unwrap(), "{args:?}");
+    }
+    bifold(&["checkpoint", db_text, out]).ok();
+    for path in [db.as_path(), out.as_ref()] {
+        let open = Db::open_with(path, with_last()).unwrap();
+        let words = open.existing_keyspace("words").unwrap().unwrap();
+        assert_eq!(words.get("k").unwrap().as_deref(), Some(&b"c"[..]));
+        drop(words);
+        open.close().unwrap();
+    }
+}
