@@ -144,9 +144,16 @@ pub enum Command {
     /// Write all keys and values to standard output, in key order.
     #[command(
         long_about = "Write all keys and values to standard output, in key order, in a format that `import` reads back \
-            exactly.",
+            exactly.\n\n\
+            Damage ends it with exit code 2. With --skip-damaged it goes on behind damaged blocks of tables and leaves \
+            out values that cannot be read. Each is reported on standard error with file and offset, as JSON with \
+            --json, and the exit code is 1. For a block the report has the keys between which something is missing: \
+            all of those are left out, because what older tables have of them may be out of date. All that is written \
+            is right. The database must open: where its manifest, its log or the end of a table is damaged, see \
+            `bifold salvage --help`.",
         after_long_help = "Examples:\n  bifold export my.db --format tsv > all.tsv\n  \
-            bifold export my.db --format jsonl | gzip > all.jsonl.gz"
+            bifold export my.db --format jsonl | gzip > all.jsonl.gz\n  \
+            bifold export damaged.db --skip-damaged > rest.tsv"
     )]
     Export(ExportArgs),
 
@@ -411,6 +418,9 @@ pub struct ExportArgs {
     /// The format of the output: tsv or jsonl.
     #[arg(long, value_enum, default_value = "tsv")]
     pub format: Format,
+    /// Leave out what is damaged, say so on standard error, and end with exit code 1.
+    #[arg(long)]
+    pub skip_damaged: bool,
 }
 
 #[derive(Args, Debug)]

@@ -41,6 +41,7 @@ mod stats;
 mod support;
 mod threads;
 mod transactions;
+mod undamaged;
 mod unikv;
 mod values;
 mod waiting_model;
