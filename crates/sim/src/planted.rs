@@ -129,6 +129,8 @@ const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
 const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_yielded");
 
+const SALVAGE: Test = Test::Integration("bifold", "all", "salvage_database::");
+
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
 const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 
@@ -297,6 +299,9 @@ pub const ALL: &[Planted] = &[
     bug("left_out_unnoted", UNDAMAGED),
     bug("left_out_lets_older_through", UNDAMAGED),
     bug("left_out_ends_early", UNDAMAGED),
+    bug("salvage_takes_older", SALVAGE),
+    bug("salvage_overlooks_deletes", SALVAGE),
+    bug("salvage_forgets_a_block", SALVAGE),
 ];
 
 /// The result for one planted bug.

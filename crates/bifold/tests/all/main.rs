@@ -34,6 +34,7 @@ mod partitions;
 mod ranges;
 mod recovery;
 mod salvage;
+mod salvage_database;
 mod schedules;
 mod snapshots;
 mod space_held;

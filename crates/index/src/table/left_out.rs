@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bifold_contract::{Error, IoSource, Result, Value};
 use bifold_format::{
-    block::BlockCursor,
+    block::search,
     table::{Place, index::Index},
 };
 
@@ -74,16 +74,7 @@ impl Table {
     /// I/O errors and corruption.
     pub(super) fn sound_block(&self, place: Place) -> Result<Value> {
         let block = self.file.block(place, IoSource::Scan)?;
-        let mut cursor = BlockCursor::default();
-        let walk = |cursor: &mut BlockCursor| {
-            cursor.set_block(block.clone())?;
-            cursor.first()?;
-            while cursor.is_placed() {
-                cursor.next()?;
-            }
-            Ok(())
-        };
-        walk(&mut cursor).map_err(|damage| self.damage(damage, place))?;
+        search::check_entries(&block).map_err(|damage| self.damage(damage, place))?;
         Ok(block)
     }
 }
