@@ -8,7 +8,7 @@ use std::{hint::black_box, sync::Arc};
 use bifold_contract::Value;
 use bifold_format::{
     backup,
-    block::{self, BlockCursor, heads, sealed},
+    block::{self, BlockCursor, heads, sealed, search},
     checksum::checksum,
     filter::{Filter, key_hash, key_hashes},
     frame::{self, Before},
@@ -208,6 +208,8 @@ pub fn sealed(bytes: &[u8]) {
     let len = bytes.len();
     let read = sealed::unseal(bytes.into(), (0, len), (5, 4096), BLOCK_BYTES_MAX);
     assert!(read.map_or(0, |block| block.len()) <= BLOCK_BYTES_MAX.max(len), "a block is larger than requested");
+    let found = search::block_at(bytes, (5, 4096));
+    assert!(found.is_none_or(|(_, end)| end <= len), "a block is longer than the bytes it was found in");
 }
 
 /// The body and method of an otherwise sound block: this gets past the checksum to the decompressors.

@@ -101,5 +101,11 @@ pub use api::{
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
 pub use commit::notices::CommitNotice;
-pub use read::{estimate::RangeSize, keys::Keys, pair::Pair, scan::Range};
+pub use read::{
+    estimate::RangeSize,
+    keys::Keys,
+    pair::Pair,
+    scan::Range,
+    undamaged::{DamagedBlock, Undamaged},
+};
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};

@@ -9,5 +9,6 @@ pub(crate) mod pair;
 pub(crate) mod scan;
 mod seek;
 mod stored;
+pub(crate) mod undamaged;
 mod visit;
 pub(crate) mod window;

@@ -144,9 +144,16 @@ pub enum Command {
     /// Write all keys and values to standard output, in key order.
     #[command(
         long_about = "Write all keys and values to standard output, in key order, in a format that `import` reads back \
-            exactly.",
+            exactly.\n\n\
+            Damage ends it with exit code 2. With --skip-damaged it goes on behind damaged blocks of tables and leaves \
+            out values that cannot be read. Each is reported on standard error with file and offset, as JSON with \
+            --json, and the exit code is 1. For a block the report has the keys between which something is missing: \
+            all of those are left out, because what older tables have of them may be out of date. All that is written \
+            is right. The database must open: where its manifest, its log or the end of a table is damaged, see \
+            `bifold salvage --help`.",
         after_long_help = "Examples:\n  bifold export my.db --format tsv > all.tsv\n  \
-            bifold export my.db --format jsonl | gzip > all.jsonl.gz"
+            bifold export my.db --format jsonl | gzip > all.jsonl.gz\n  \
+            bifold export damaged.db --skip-damaged > rest.tsv"
     )]
     Export(ExportArgs),
 
@@ -228,9 +235,13 @@ pub enum Command {
     )]
     Convert(ConvertArgs),
 
-    /// Read value files whose index is lost, and create a new database from them.
+    /// Read a damaged database, or value files whose index is lost, and create a new database from what is whole.
     #[command(
-        long_about = "Read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
+        long_about = "Given a directory, read a database of which anything may be damaged: tables, logs, value files, \
+            the manifest. It takes the newest version of each key that whole blocks and records have, and reports what \
+            is lost and how many keys may be older than what is lost; docs/salvage.md says more. It never changes the \
+            directory, and refuses one that a process has open for writing.\n\n\
+            Given files, read value files (000014.val) whose index is lost: no manifest, no tables, no logs. Whole \
             records are found however damaged the bytes around them are. Without --out it only reports the records of \
             each file, damaged stretches with offset and length, and the state of each key. With --out DIR it creates \
             a new database with the newest value of every key, unless something newer is recorded: a delete, a note \
@@ -252,7 +263,7 @@ pub enum Command {
             * names of keyspaces: `default` for the id that a new database gives it, otherwise `keyspace-ID` or the \
             name from --name; `keyspace-of-file-N` for a file that has lost its keyspace id.\n\n\
             Exit code 1 if something was damaged, even if all the rest was restored.",
-        after_long_help = "Examples:\n  bifold salvage lost.db/*.val\n  bifold salvage 000014.val --keys\n  \
+        after_long_help = "Examples:\n  bifold salvage damaged.db --out new.db\n  bifold salvage 000014.val --keys\n  \
             bifold salvage lost.db/*.val --out new.db --set keyspace.placement=hashkv\n  \
             bifold salvage lost.db/*.val --out new.db --all --name 7=users"
     )]
@@ -411,6 +422,9 @@ pub struct ExportArgs {
     /// The format of the output: tsv or jsonl.
     #[arg(long, value_enum, default_value = "tsv")]
     pub format: Format,
+    /// Leave out what is damaged, say so on standard error, and end with exit code 1.
+    #[arg(long)]
+    pub skip_damaged: bool,
 }
 
 #[derive(Args, Debug)]
@@ -434,7 +448,7 @@ pub struct ConvertArgs {
 
 #[derive(Args, Debug)]
 pub struct SalvageArgs {
-    /// Value files of one database.
+    /// The directory of a damaged database, or value files of one database.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Create a new database from them in this directory; must not exist, or be empty.
@@ -449,6 +463,9 @@ pub struct SalvageArgs {
     /// The name of a keyspace whose id is known; may be given several times.
     #[arg(long, value_name = "ID=NAME", value_parser = id_and_name)]
     pub name: Vec<(u32, String)>,
+    /// The keyspace of tables of which a damaged manifest no longer tells whose they are; `default` has id 2.
+    #[arg(long, value_name = "ID")]
+    pub tables_of: Option<u32>,
 }
 
 fn id_and_name(text: &str) -> Result<(u32, String), String> {

@@ -15,6 +15,7 @@
 
 pub mod heads;
 pub mod sealed;
+pub mod search;
 
 mod builder;
 mod cursor;

@@ -127,6 +127,10 @@ const CHANGES: Test = Test::Integration("bifold", "all", "changes::");
 const MERGES: Test = Test::Integration("bifold", "all", "merges::");
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
+const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_yielded");
+
+const SALVAGE: Test = Test::Integration("bifold", "all", "salvage_database::");
+
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
 const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 
@@ -292,6 +296,12 @@ pub const ALL: &[Planted] = &[
     bug("ingest_shows_files_early", INGEST),
     bug("ingest_forgets_notes", INGEST),
     bug("transaction_overlooks_ingest", OVERLOOKS),
+    bug("left_out_unnoted", UNDAMAGED),
+    bug("left_out_lets_older_through", UNDAMAGED),
+    bug("left_out_ends_early", UNDAMAGED),
+    bug("salvage_takes_older", SALVAGE),
+    bug("salvage_overlooks_deletes", SALVAGE),
+    bug("salvage_forgets_a_block", SALVAGE),
 ];
 
 /// The result for one planted bug.

@@ -20,6 +20,7 @@
 //! known once compaction has found what they delete; GC of `hashkv` leaves out those with nothing left to delete in
 //! their group, though the cold log may still hold some); commits that a crash undid; names of keyspaces.
 
+mod database;
 mod newest;
 mod report;
 
@@ -41,6 +42,7 @@ use bifold_index::range_tombstones::RangeTombstones;
 use bifold_io::{Dir, Env};
 use bifold_values::parts::salvage::{Found, Source};
 
+pub use self::database::{DatabaseReport, DatabaseSalvage, LostStretch, RecoveredKeyspace};
 use self::newest::{Known, Newest, Place, Subset};
 pub use self::report::{Damage, FileReport, KeyspaceReport, Report};
 use crate::api::{
@@ -79,11 +81,14 @@ pub struct SalvageOptions {
     pub memory_bytes: usize,
     /// Known names of keyspaces, by their ids.
     pub names: BTreeMap<KeyspaceId, String>,
+    /// For [`DatabaseSalvage`]: the keyspace of tables of which nothing tells whose they are. `None`: each becomes a
+    /// keyspace of its own.
+    pub tables_of: Option<KeyspaceId>,
 }
 
 impl Default for SalvageOptions {
     fn default() -> Self {
-        Self { restore: Restore::default(), memory_bytes: 256 << 20, names: BTreeMap::new() }
+        Self { restore: Restore::default(), memory_bytes: 256 << 20, names: BTreeMap::new(), tables_of: None }
     }
 }
 

@@ -22,7 +22,7 @@ use bifold_format::pointer;
 use bifold_index::{
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
-    table::ReadMode,
+    table::{ReadMode, left_out::LeftOutBlocks},
     version::{RunCursor, run},
     visible::{Item, Visible},
 };
@@ -119,6 +119,8 @@ pub(super) enum ScanState {
 pub(super) struct Fresh {
     view: Arc<View>,
     bounds: KeyBounds,
+    /// Where blocks that cannot be read are noted, if they are left out.
+    pub(super) left_out: Option<Arc<LeftOutBlocks>>,
 }
 
 impl AheadItem {
@@ -191,7 +193,7 @@ impl Reader {
         let merging = view.settings.options.merge.is_some().then(|| Arc::clone(&view));
         let state = match self.readable(tree) {
             Ok(()) if is_empty(&bounds) => ScanState::Done,
-            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds })),
+            Ok(()) => ScanState::Fresh(Box::new(Fresh { view, bounds, left_out: None })),
             Err(error) => ScanState::Failed(Some(error)),
         };
         let (tree, values_asked) = (Arc::clone(tree), AtomicBool::new(false));
@@ -215,19 +217,24 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
 /// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from a key on, should
 /// they come from the device: from the lower bound, unless another key is given.
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>) -> Visible {
-    let Fresh { view, bounds: (lower, upper) } = fresh;
+    let Fresh { view, bounds: (lower, upper), left_out } = fresh;
     let (seqno, time) = (pinned.snapshot.seqno, pinned.snapshot.time());
     if pinned.tree.note_scan(&view) {
         pinned.snapshot.makes_due(pinned.tree.keyspace);
     }
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
-    let announced = ahead.and_then(|(entries, key)| Some((entries, key.map(Box::from).or_else(|| from.clone())?)));
+    let announced = ahead
+        .filter(|_| left_out.is_none())
+        .and_then(|(entries, key)| Some((entries, key.map(Box::from).or_else(|| from.clone())?)));
     let is_first = AtomicBool::new(announced.is_some());
     let make = Box::new(move || {
         let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
         let streams = view.version.streams_overlapping(from.as_deref(), to.as_deref());
         let mut runs: Vec<RunCursor> = streams.map(|stream| stream.cursor(ReadMode::Scan)).collect();
+        if let Some(noted) = &left_out {
+            runs.iter_mut().for_each(|run| run.leave_out_damage(noted));
+        }
         if let Some((entries, from)) = &announced
             && is_first.swap(false, Relaxed)
             && pinned.tree.scans.are_tables_cold(from, || run::is_cold(&mut runs, from))

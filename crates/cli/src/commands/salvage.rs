@@ -1,4 +1,6 @@
-//! `salvage`: reads value files without their index, and makes a new database from them.
+//! `salvage`: reads value files without their index, or a whole damaged database, and makes a new database from them.
+
+mod database;
 
 use std::time::Instant;
 
@@ -53,6 +55,11 @@ struct Key<'a> {
 
 /// `bifold salvage`
 pub fn run(args: &SalvageArgs, global: &Global, out: &mut Output) -> Result<()> {
+    if let [dir] = &args.files[..]
+        && dir.is_dir()
+    {
+        return database::run(args, dir, global, out);
+    }
     let begin = Instant::now();
     let options = open::options(global)?;
     let restore = if args.all { Restore::LastValue } else { Restore::Newest };

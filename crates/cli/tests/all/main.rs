@@ -11,6 +11,7 @@ mod convert;
 mod damaged;
 mod demo;
 mod entries;
+mod export;
 mod fixtures;
 mod injected;
 mod interrupted;

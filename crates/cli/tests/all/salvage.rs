@@ -144,3 +144,39 @@ fn other_files_are_refused_before_anything_is_created() {
         assert!(!to.exists() && !scratch.path("new.partial").exists(), "{line}");
     }
 }
+
+/// A directory is salvaged as a whole: with `inline`, too, where value files have nothing.
+#[test]
+fn a_damaged_database_comes_back_but_for_its_damaged_blocks() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let lines: String = (0..500).map(|n| format!("key {n:03}\t{}\n", format!("{n} ").repeat(40))).collect();
+    let file = scratch.write("in.tsv", &lines);
+    bifold(&["import", text(&db), text(&file)]).ok();
+    bifold(&["del", text(&db), "key 003"]).ok();
+    bifold(&["compact", text(&db)]).ok();
+    let said = bifold(&["salvage", text(&db)]).ok();
+    assert!(said.contains("nothing was written") && said.contains("499 keys"), "{said}");
+    let to = scratch.path("whole");
+    bifold(&["salvage", text(&db), "--out", text(&to)]).ok();
+    assert_eq!(exported(&to, "default"), exported(&db, "default"));
+
+    let mut tables: Vec<PathBuf> = fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path()).collect();
+    tables.retain(|path| text(path).ends_with(".tbl"));
+    let table = tables.into_iter().max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&table).unwrap();
+    let at = bytes.len() / 3;
+    bytes[at] ^= 1;
+    fs::write(&table, bytes).unwrap();
+    let to = scratch.path("rest");
+    let ran = bifold(&["salvage", text(&db), "--out", text(&to), "--json"]);
+    assert_eq!(ran.code, 1);
+    let report = parse(std::str::from_utf8(&ran.out).unwrap());
+    assert_eq!(report[0]["ok"], false);
+    assert_eq!(report[0]["left_out"][0]["file"], text(&table));
+    let rest = exported(&to, "default");
+    assert!(rest.lines().count() > 450 && rest.lines().all(|line| lines.contains(line)), "{rest}");
+    assert!(
+        bifold(&["salvage", text(&db), "--all", "--out", text(&scratch.path("x"))]).refused(2).contains("value files")
+    );
+}

@@ -14,7 +14,7 @@ use bifold_format::{
     table::{Place, index::Index},
 };
 
-use super::{Table, read_ahead::ReadAhead};
+use super::{Table, left_out::LeftOutBlocks, read_ahead::ReadAhead};
 use crate::cursor::{Cursor, Direction};
 
 /// Bytes of the first and of the largest read ahead of a scan. A value that a user holds keeps the whole stretch it
@@ -44,6 +44,8 @@ pub struct TableCursor {
     at: Option<(usize, Place)>,
     block: BlockCursor,
     ahead: ReadAhead,
+    /// If it leaves out blocks that cannot be read, where it notes them. It reads block by block then.
+    left_out: Option<Arc<LeftOutBlocks>>,
     failed: Option<Error>,
 }
 
@@ -102,7 +104,13 @@ impl TableCursor {
             ReadMode::Compaction => (COMPACTION_BYTES, IoSource::Compaction),
         };
         let ahead = ReadAhead::new(first, max, source);
-        Self { table, mode, index: HeldIndex::Nothing, at: None, block: BlockCursor::default(), ahead, failed: None }
+        let (index, block) = (HeldIndex::Nothing, BlockCursor::default());
+        Self { table, mode, index, at: None, block, ahead, left_out: None, failed: None }
+    }
+
+    /// From now on it leaves out blocks that cannot be read, and notes them: see [`super::left_out`].
+    pub(crate) fn leave_out_damage(&mut self, noted: &Arc<LeftOutBlocks>) {
+        self.left_out = Some(Arc::clone(noted));
     }
 
     /// Announces that about `bytes` will be read from `key` on, before it is placed there.
@@ -198,9 +206,32 @@ impl TableCursor {
 
     fn enter(&mut self, index: &Index<'_>, at: usize, step: Step, enter: &Enter<'_>) -> Result<()> {
         if self.at.is_none_or(|(current, _)| current != at) {
-            self.load_block(index, at, step)?;
+            match self.load_block(index, at, step) {
+                Err(error) if self.left_out.is_some() && error.is_unreadable() => {
+                    return self.leave_out(index, at, error);
+                }
+                loaded => loaded?,
+            }
         }
         enter(&mut self.block).map_err(|damage| self.damage(damage))
+    }
+
+    /// Takes up a position in block `at` without entries, so that the move continues in the next block.
+    #[cold]
+    fn leave_out(&mut self, index: &Index<'_>, at: usize, error: Error) -> Result<()> {
+        // A place that the index cannot have is damage of the index, and not left out.
+        let place = self.table.file.place(index, at)?;
+        let fence = match &self.index {
+            HeldIndex::Parts(top, Some((part, _))) if *part > 0 => self.table.parse_top(top)?.fence(*part - 1),
+            _ => None,
+        };
+        if let Some(noted) = &self.left_out
+            && !planted!("left_out_unnoted")
+        {
+            noted.note(self.table.left_out((index, at), fence, (place, error)));
+        }
+        self.at = Some((at, place));
+        Ok(())
     }
 
     /// Makes block `at` the current one.
@@ -211,6 +242,7 @@ impl TableCursor {
         let place = table.file.place(index, at)?;
         let block = match (self.ahead.get(&table.file, place), self.mode, step) {
             (Some(block), _, _) => block?,
+            (None, ..) if self.left_out.is_some() => table.sound_block(place)?,
             (None, ReadMode::Scan, Step::Jump) => {
                 self.ahead.reset();
                 table.block(place, IoSource::Scan)?

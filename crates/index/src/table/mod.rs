@@ -5,6 +5,8 @@
 //! | [`writer`] | writes a table |
 //! | `file` | reads and verifies its blocks |
 //! | [`cursor`] | iterates over a table |
+//! | [`left_out`] | blocks that cannot be read, and the keys that may be missing for that |
+//! | [`salvage`] | the whole blocks of a table of which anything may be damaged |
 //! | `in_parts` | finds an entry by one part of a long index |
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | shared by tables: the cache and the budget for indexes and filters |
@@ -18,6 +20,8 @@
 pub mod context;
 pub mod cursor;
 mod estimate;
+pub mod left_out;
+pub mod salvage;
 pub mod verify;
 pub mod writer;
 

@@ -7,7 +7,7 @@ use bifold_format::block::heads::{self, HEAD_BYTES, Rest, common_prefix, head};
 
 use crate::{
     cursor::{Cursor, Direction},
-    table::{ReadMode, Table, TableCursor},
+    table::{ReadMode, Table, TableCursor, left_out::LeftOutBlocks},
 };
 
 /// A run of open tables.
@@ -129,7 +129,7 @@ impl TableRun {
     /// A new cursor over its entries, not yet placed.
     #[must_use]
     pub fn cursor(self: &Arc<Self>, mode: ReadMode) -> RunCursor {
-        RunCursor { run: Arc::clone(self), mode, at: None, failed: None }
+        RunCursor { run: Arc::clone(self), mode, left_out: None, at: None, failed: None }
     }
 }
 
@@ -141,6 +141,8 @@ const ANNOUNCED_MAX: u64 = 256 << 10;
 pub struct RunCursor {
     run: Arc<TableRun>,
     mode: ReadMode,
+    /// Where its tables' cursors note blocks that they leave out, if they do.
+    left_out: Option<Arc<LeftOutBlocks>>,
     at: Option<(usize, TableCursor)>,
     failed: Option<Error>,
 }
@@ -166,11 +168,24 @@ pub fn is_cold(runs: &mut [RunCursor], key: &[u8]) -> bool {
 }
 
 impl RunCursor {
+    /// From now on it leaves out blocks that cannot be read, and notes them. It must not have been placed.
+    pub fn leave_out_damage(&mut self, noted: &Arc<LeftOutBlocks>) {
+        self.left_out = Some(Arc::clone(noted));
+    }
+
+    fn open(&self, table: &Arc<Table>) -> TableCursor {
+        let mut cursor = table.cursor(self.mode);
+        if let Some(noted) = &self.left_out {
+            cursor.leave_out_damage(noted);
+        }
+        cursor
+    }
+
     /// The cursor of the table that may have `key`, before anything is read with it.
     fn table_at(&mut self, key: &[u8]) -> Option<&mut TableCursor> {
         let at = self.run.position(key).unwrap_or(0);
         if self.at.as_ref().is_none_or(|(open_at, _)| *open_at != at) {
-            self.at = Some((at, self.run.tables.get(at)?.cursor(self.mode)));
+            self.at = Some((at, self.open(self.run.tables.get(at)?)));
         }
         self.at.as_mut().map(|(_, cursor)| cursor)
     }
@@ -190,7 +205,7 @@ impl RunCursor {
             let at_now = at.unwrap_or_default();
             let mut cursor = match self.at.take() {
                 Some((open_at, cursor)) if open_at == at_now => cursor,
-                _ => table.cursor(self.mode),
+                _ => self.open(table),
             };
             if let Err(error) = enter(&mut cursor) {
                 self.failed = Some(error.clone());

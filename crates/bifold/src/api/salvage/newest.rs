@@ -24,12 +24,17 @@ impl Subset {
     /// All keys.
     pub const ALL: Self = Self { modulus: 1, residue: 0 };
 
-    fn covers(self, key: &[u8]) -> bool {
+    pub fn covers(self, key: &[u8]) -> bool {
         key_hash(key) % self.modulus == self.residue
     }
 
+    /// Whether it is halved no more.
+    pub fn is_smallest(self) -> bool {
+        self.modulus >= MODULUS_MAX
+    }
+
     /// Its two halves.
-    fn halves(self) -> (Self, Self) {
+    pub fn halves(self) -> (Self, Self) {
         let modulus = self.modulus * 2;
         (Self { modulus, ..self }, Self { modulus, residue: self.residue + self.modulus })
     }
@@ -141,7 +146,7 @@ impl Newest {
         }
         self.keys[keyspace].insert(key.into(), Known { newest: place, value, is_dropped: false });
         self.bytes += key.len() + ENTRY_BYTES;
-        while self.bytes > self.bytes_max && self.subset.modulus < MODULUS_MAX {
+        while self.bytes > self.bytes_max && !self.subset.is_smallest() {
             self.halve();
         }
     }

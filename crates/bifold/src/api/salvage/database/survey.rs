@@ -1,0 +1,112 @@
+//! One walk through all tables and logs: what is lost, range deletes, first keys.
+
+use bifold_contract::{FileId, Result, key};
+use bifold_format::{names, table::Place};
+use bifold_index::table::salvage::{Lost, Met, TableSalvage};
+
+use super::{
+    DatabaseSalvage,
+    logs::{self, InLog, LostRecords},
+    merge::{TableStart, first_key},
+    sources::{SavedKeyspace, TableOf},
+};
+use crate::api::salvage::SalvageProgress;
+
+impl DatabaseSalvage {
+    /// Walks all tables.
+    ///
+    /// # Errors
+    /// I/O errors that are not those of unreadable blocks.
+    pub(super) fn survey_tables(&mut self, progress: &mut impl FnMut(SalvageProgress)) -> Result<()> {
+        let mut spaces = std::mem::take(&mut self.sources.spaces);
+        let bytes_of = |table: &TableOf| self.dir.len(&names::table(table.id)).map(Option::unwrap_or_default);
+        let all: Vec<u64> = spaces.iter().flat_map(|space| &space.tables).map(bytes_of).collect::<Result<_>>()?;
+        let (total_bytes, mut done_bytes, mut each) = (all.iter().sum(), 0, all.into_iter());
+        for space in &mut spaces {
+            for table in std::mem::take(&mut space.tables) {
+                self.survey_table(space, &table)?;
+                done_bytes += each.next().unwrap_or_default();
+                progress(SalvageProgress { done_bytes, total_bytes });
+            }
+            space.found.sort_by(|a, b| a.first.cmp(&b.first));
+        }
+        self.sources.spaces = spaces;
+        Ok(())
+    }
+
+    fn survey_table(&mut self, space: &mut SavedKeyspace, of: &TableOf) -> Result<()> {
+        let mut table = match TableSalvage::open(&self.dir, of.id) {
+            Ok(table) => table,
+            Err(error) if error.is_unreadable() => {
+                let lost = Lost { place: Place::default(), first: None, last: None, problem: error.to_string() };
+                self.lose(space, of, lost);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        std::mem::take(&mut table.lost).into_iter().for_each(|lost| self.lose(space, of, lost));
+        space.ranges.append(&mut table.tombstones);
+        let mut first = None;
+        loop {
+            match table.step() {
+                Met::Block(block) if first.is_none() => first = first_key(&block),
+                Met::Block(_) => {}
+                Met::Lost(lost) => self.lose(space, of, lost),
+                Met::End => break,
+            }
+        }
+        space.found.extend(first.map(|first| TableStart { table: of.id, first }));
+        Ok(())
+    }
+
+    /// Notes that something of a table is lost. Where the manifest knows the table, its keys are between those named
+    /// there.
+    fn lose(&mut self, space: &mut SavedKeyspace, of: &TableOf, mut lost: Lost) {
+        if let Some(meta) = &of.meta {
+            lost.first.get_or_insert_with(|| meta.smallest.clone());
+            lost.last = lost.last.or_else(|| (!meta.unbounded).then(|| meta.largest.clone()));
+        }
+        space.is_damaged = true;
+        let newest = of.meta.as_ref().map_or(key::MAX_SEQNO, |meta| meta.max_seqno);
+        space.lose((lost.first.as_deref(), lost.last.as_deref()), newest);
+        self.left_out.add(self.dir.file(&names::table(of.id)), Some(&space.report.name), lost);
+    }
+
+    /// Walks all logs.
+    ///
+    /// # Errors
+    /// I/O errors of opening them.
+    pub(super) fn survey_logs(&mut self) -> Result<()> {
+        let (logs, known): (Vec<FileId>, usize) = (self.sources.logs.clone(), self.sources.spaces.len());
+        // The largest number that a lost operation may have. It may be one on any key.
+        let (mut next, mut newest) = (None, 0);
+        for log in logs {
+            let path = self.dir.file(&names::log(log));
+            let (sources, left_out) = (&mut self.sources, &mut self.left_out);
+            logs::walk(&self.dir, log, &mut next, |met| match met {
+                InLog::Operation(seqno, operation) => {
+                    let at = sources.space_of(operation.keyspace());
+                    if let Some((at, range)) = at.zip(logs::range_of(seqno, &operation)) {
+                        sources.spaces[at].ranges.push(range);
+                    }
+                }
+                InLog::Lost(LostRecords { offset, bytes, problem, below }) => {
+                    let place = Place { start: offset, end: offset + bytes };
+                    left_out.add(path.clone(), None, Lost { place, first: None, last: None, problem });
+                    newest = newest.max(below.map_or(key::MAX_SEQNO, |below| below.saturating_sub(1)));
+                }
+            })?;
+        }
+        if self.sources.is_exact {
+            for space in &self.sources.spaces[known..] {
+                let problem = "logs have this keyspace, and the manifest does not: its end is missing".to_owned();
+                let lost = Lost { place: Place::default(), first: None, last: None, problem };
+                self.left_out.add(self.dir.file(names::MANIFEST), Some(&space.report.name), lost);
+            }
+        }
+        if newest > 0 {
+            self.sources.spaces.iter_mut().for_each(|space| space.lose((None, None), newest));
+        }
+        Ok(())
+    }
+}
