@@ -109,7 +109,8 @@ impl ValueFiles {
             dead: AtomicU64::new(0),
             recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
-            sealed: AtomicBool::new(self.context.dir.is_shared(&name)?),
+            // Who only reads need not know, and the file may have its second name just now.
+            sealed: AtomicBool::new(writes && self.context.dir.is_shared(&name)?),
             extent: extent.map_or_else(OnceLock::new, OnceLock::from),
             tags: AtomicU32::new(meta.filter(|_| !planted!("forget_tags")).map_or(0, |meta| meta.tags)),
             syncing: AtomicU64::new(0),
