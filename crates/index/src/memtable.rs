@@ -16,9 +16,12 @@
 //! Invariants: sequence numbers ascend; nothing is ever removed; what a read returns is valid as long as the
 //! memtable.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+use std::{
+    iter,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
 };
 
 use bifold_contract::{Entry, Kind, MAX_KEY_LEN, MAX_VALUE_LEN, RangeTombstone, SeqNo, key::MAX_SEQNO};
@@ -68,6 +71,14 @@ impl Memtable {
     pub fn get(&self, key: &[u8], snapshot: SeqNo) -> Option<Entry<'_>> {
         let key = self.tree.find(key)?;
         key.at(snapshot).map(|version| version.entry(key))
+    }
+
+    /// The versions of `key` that are not newer than `snapshot`, the newest first. They are a list: each further one
+    /// costs a cache miss.
+    pub fn versions(&self, key: &[u8], snapshot: SeqNo) -> impl Iterator<Item = Entry<'_>> {
+        self.tree.find(key).into_iter().flat_map(move |key| {
+            iter::successors(key.at(snapshot), |version| version.older()).map(move |version| version.entry(key))
+        })
     }
 
     /// About which part of its keys is below `key`, from 0 to 1. One descent: nodes are taken for equally full.

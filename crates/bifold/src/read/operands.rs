@@ -4,22 +4,13 @@
 //! operand 9 ─▶ operand 7 ─▶ value 4: the base      combine(combine(value, operand 7), operand 9)
 //! ```
 //!
-//! All versions of the key are walked by a merge of the streams that may have it, from the newest that the reader sees
-//! to the first that is no operand. Only keys with operands take this way; it asks no filters.
+//! The versions of the key are walked from the newest that the reader sees to the first that is no operand: those of a
+//! memtable are a list, and each further one in tables is a lookup of its own. Only keys with operands take this way.
 
-use bifold_contract::{Error, Kind, Millis, Pointer, Result, SeqNo, Value, key::MAX_SEQNO, planted};
-use bifold_index::{
-    cursor::Cursor,
-    merge::{MergeCursor, Source},
-    range_tombstones::RangeTombstones,
-    table::ReadMode,
-    visible::without_instant,
-};
+use bifold_contract::{Error, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, key::MAX_SEQNO, planted};
+use bifold_index::visible::without_instant;
 
-use super::{
-    get::{Live, Looked, Reader, decode_pointer},
-    scan::visible_tombstones,
-};
+use super::get::{Live, Looked, Reader, decode_pointer, lookup_of};
 use crate::state::{
     time::Sight,
     tree::{Tree, Values, View},
@@ -70,35 +61,53 @@ impl Reader {
         sight: Sight,
         expires_at: &mut Option<Millis>,
     ) -> Result<Box<Operands>> {
-        let tombstones = RangeTombstones::new(&visible_tombstones(view, sight.seqno));
-        let covered_by = tombstones.covering(key, sight.seqno);
-        let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
-        let streams = view.version.streams_overlapping(Some(key), Some(key));
-        let runs = streams.map(|stream| Source::Run(stream.cursor(ReadMode::Scan)));
-        let mut merge = MergeCursor::new(memtables.chain(runs).collect());
-        merge.seek(key, sight.seqno.min(MAX_SEQNO))?;
         let mut found = Box::new(Operands { operands: Vec::new(), base: Base::None });
-        while let Some(entry) = merge.entry().filter(|entry| entry.key == key && entry.seqno >= covered_by) {
-            let (kind, seqno) = (entry.kind, entry.seqno);
-            if let Some(instant) = entry.expires_at()
-                && !self.is_alive(instant, sight, expires_at)
-            {
+        let mut covered_by: SeqNo = 0;
+        let mut below = sight.seqno.min(MAX_SEQNO);
+        for layer in view.layers() {
+            covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, sight.seqno));
+            for entry in layer.memtable.versions(key, below) {
+                let ends = entry.seqno < covered_by
+                    || self.note(&mut found, (entry.kind, entry.seqno, Value::from(entry.payload)), sight, expires_at);
+                if ends {
+                    return Ok(found);
+                }
+                below = entry.seqno.saturating_sub(1);
+            }
+        }
+        // An operand in a run is the only version of its stripe there, so this asks each run about once.
+        let mut lookup = lookup_of(view, key, below, covered_by);
+        while let Some(entry) = view.version.get(&lookup, &self.counters.lookups)? {
+            lookup.snapshot = entry.seqno.saturating_sub(1);
+            if self.note(&mut found, (entry.kind, entry.seqno, entry.payload), sight, expires_at) {
                 break;
             }
-            match kind {
-                Kind::Operand => found.operands.push(merge.payload()),
-                Kind::Delete => break,
-                Kind::Inline => found.base = Base::Inline(merge.payload()),
-                Kind::Pointer => found.base = Base::Pointer(merge.payload(), seqno),
-                Kind::InlineUntil => found.base = Base::Inline(without_instant(&merge.payload())),
-                Kind::PointerUntil => found.base = Base::Pointer(without_instant(&merge.payload()), seqno),
-            }
-            if kind != Kind::Operand || planted!("merge_reads_one_operand") {
-                break;
-            }
-            merge.next()?;
         }
         Ok(found)
+    }
+
+    /// Adds the next older version of a key to what was found. Returns whether it is the last one.
+    fn note(
+        &self,
+        found: &mut Operands,
+        (kind, seqno, payload): (Kind, SeqNo, Value),
+        sight: Sight,
+        expires_at: &mut Option<Millis>,
+    ) -> bool {
+        let is_alive = |instant, expires_at: &mut _| self.is_alive(instant, sight, expires_at);
+        match kind {
+            Kind::Operand => {
+                found.operands.push(payload);
+                return planted!("merge_reads_one_operand");
+            }
+            Kind::Delete => {}
+            Kind::Inline => found.base = Base::Inline(payload),
+            Kind::Pointer => found.base = Base::Pointer(payload, seqno),
+            Kind::InlineUntil | Kind::PointerUntil if !is_alive(expiry::split(&payload).0, expires_at) => {}
+            Kind::InlineUntil => found.base = Base::Inline(without_instant(&payload)),
+            Kind::PointerUntil => found.base = Base::Pointer(without_instant(&payload), seqno),
+        }
+        true
     }
 
     /// The value of a key with operands.

@@ -248,7 +248,7 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>
 }
 
 /// Every range tombstone of the view that `snapshot` sees.
-pub(super) fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
+fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
     let mut all = Vec::new();
     if planted!("ignore_range_tombstone") {
         return all;
