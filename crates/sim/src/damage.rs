@@ -292,6 +292,8 @@ impl Look<'_> {
             Err(Trouble::Wrong(_)) if self.change.kind.is_forged() && !self.panicked(access)? => return Ok(()),
             Err(wrong) => return Err(wrong),
             Ok((Ok(contents), _)) => contents,
+            // What was forged came to the merge operator. Its error names the key.
+            Ok((Err(Trouble::Refused(Error::Merge { .. })), _)) if self.change.kind.is_forged() => return Ok(()),
             Ok((Err(Trouble::Refused(error)), _)) => return names_a_file(&error),
             Ok((Err(wrong), _)) => return Err(wrong),
         };

@@ -87,7 +87,9 @@ impl fmt::Display for Spec {
 #[must_use]
 pub fn operator() -> MergeOperator {
     let combine = |_: &[u8], older: Option<&[u8]>, newer: &[u8]| {
-        let known = |bytes: &[u8]| Spec::of(bytes).ok_or_else(|| format!("neither a value nor an operand: {bytes:?}"));
+        let known = |bytes: &[u8]| {
+            Spec::of(bytes).ok_or_else(|| format!("neither a value nor an operand: {}", describe(bytes)))
+        };
         Ok(known(newer)?.on(older.map(known).transpose()?).bytes())
     };
     MergeOperator::new("tags", combine).unwrap_or_else(|_| unreachable!("the name is allowed"))
