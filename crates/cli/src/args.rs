@@ -10,7 +10,9 @@ use crate::{
         advise::AdviseArgs,
         backup::BackupArgs,
         bench::BenchArgs,
+        changes::ChangesArgs,
         lab::{LabArgs, part::PartArgs},
+        salvage::SalvageArgs,
         vat::VatArgs,
     },
     formats::Format,
@@ -156,6 +158,21 @@ pub enum Command {
             bifold export damaged.db --skip-damaged > rest.tsv"
     )]
     Export(ExportArgs),
+
+    /// Print what has changed, commit by commit.
+    #[command(
+        long_about = "Print what has changed, one operation per line, in the order of commits: its number, the \
+            keyspace, put, merge, delete or delete_range, KEY, and the VALUE, the operand or the first key after the \
+            range, with tabs between and the escapes \\\\ \\t \\n \\r and \\xHH. With --json, one object per line, \
+            which also says when an entry expires and which operation ends its commit.\n\n\
+            --since goes on after a number that was printed before. If the changes behind it are gone, the error names \
+            the first one that is there.\n\n\
+            A database keeps changes from the moment on when it is opened with the option retain_changes. No other \
+            process may have it open for writing.",
+        after_long_help = "Examples:\n  bifold put my.db a 1 --set retain_changes.bytes=1GiB\n  \
+            bifold changes my.db\n  bifold changes my.db --since 1042 --json"
+    )]
+    Changes(ChangesArgs),
 
     /// Show what a database holds and where its bytes are.
     #[command(
@@ -444,34 +461,6 @@ pub struct ConvertArgs {
     /// Its placement: inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
-}
-
-#[derive(Args, Debug)]
-pub struct SalvageArgs {
-    /// The directory of a damaged database, or value files of one database.
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Create a new database from them in this directory; must not exist, or be empty.
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Restore the newest value of every key, even if a delete or a move is newer.
-    #[arg(long, requires = "out")]
-    pub all: bool,
-    /// List each key: its keyspace, the key, the number and kind of its newest record.
-    #[arg(long, conflicts_with = "out")]
-    pub keys: bool,
-    /// The name of a keyspace whose id is known; may be given several times.
-    #[arg(long, value_name = "ID=NAME", value_parser = id_and_name)]
-    pub name: Vec<(u32, String)>,
-    /// The keyspace of tables of which a damaged manifest no longer tells whose they are; `default` has id 2.
-    #[arg(long, value_name = "ID")]
-    pub tables_of: Option<u32>,
-}
-
-fn id_and_name(text: &str) -> Result<(u32, String), String> {
-    let (id, name) = text.split_once('=').ok_or("write it as ID=NAME, such as 7=users")?;
-    let id = id.parse().map_err(|_| format!("`{id}` is not the id of a keyspace: it must be a number"))?;
-    Ok((id, name.to_owned()))
 }
 
 /// The command at the beginning of `words`, such as `get` or `vat model`; empty if the first word is none.

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod backup;
 pub mod bench;
+pub mod changes;
 mod compare;
 mod convert;
 mod demo;
@@ -12,7 +13,7 @@ mod import;
 pub mod lab;
 mod maintain;
 mod options;
-mod salvage;
+pub mod salvage;
 mod stats;
 pub mod vat;
 mod verify;
@@ -35,6 +36,7 @@ pub fn run(cli: &Cli) -> Result<()> {
         Command::Del(args) => entries::del(args, global),
         Command::Scan(args) => entries::scan(args, global, &mut out),
         Command::Import(args) => import::run(args, global, &mut out),
+        Command::Changes(args) => changes::run(args, global, &mut out),
         Command::Export(args) => export::run(args, global, &mut out),
         Command::Stats(args) => stats::run(&args.db, global, &mut out),
         Command::Options(args) => options::run(&args.db, global, &mut out),

@@ -2,7 +2,7 @@
 
 mod database;
 
-use std::time::Instant;
+use std::{path::PathBuf, time::Instant};
 
 use bifold::{
     Env,
@@ -10,10 +10,11 @@ use bifold::{
         Fate, FileReport, KeyspaceReport, Report, Restore, Salvage, SalvageOptions, SalvageProgress, SalvagedKey,
     },
 };
+use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::{Global, SalvageArgs},
+    args::Global,
     failure::{Failure, Result},
     formats::{base64, escape},
     fresh::Fresh,
@@ -24,6 +25,28 @@ use crate::{
 
 /// The most lines of damage printed per file; `--json` has up to a thousand.
 const PRINTED_MAX: usize = 20;
+
+#[derive(Args, Debug)]
+pub struct SalvageArgs {
+    /// The directory of a damaged database, or value files of one database.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Create a new database from them in this directory; must not exist, or be empty.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Restore the newest value of every key, even if a delete or a move is newer.
+    #[arg(long, requires = "out")]
+    pub all: bool,
+    /// List each key: its keyspace, the key, the number and kind of its newest record.
+    #[arg(long, conflicts_with = "out")]
+    pub keys: bool,
+    /// The name of a keyspace whose id is known; may be given several times.
+    #[arg(long, value_name = "ID=NAME", value_parser = id_and_name)]
+    pub name: Vec<(u32, String)>,
+    /// The keyspace of tables of which a damaged manifest no longer tells whose they are; `default` has id 2.
+    #[arg(long, value_name = "ID")]
+    pub tables_of: Option<u32>,
+}
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -168,4 +191,10 @@ fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
         counted(keyspace.moved, "move", "moves"),
         counted(keyspace.dropped, "dropped value", "dropped values"),
     ))
+}
+
+fn id_and_name(text: &str) -> std::result::Result<(u32, String), String> {
+    let (id, name) = text.split_once('=').ok_or("write it as ID=NAME, such as 7=users")?;
+    let id = id.parse().map_err(|_| format!("`{id}` is not the id of a keyspace: it must be a number"))?;
+    Ok((id, name.to_owned()))
 }

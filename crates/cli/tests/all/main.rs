@@ -7,6 +7,7 @@ mod bad_input;
 mod bench;
 mod bytes;
 mod calibrate;
+mod changes;
 mod convert;
 mod damaged;
 mod demo;

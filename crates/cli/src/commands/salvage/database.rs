@@ -9,8 +9,9 @@ use bifold::{
 use serde::Serialize;
 
 use super::PRINTED_MAX;
+use super::SalvageArgs;
 use crate::{
-    args::{Global, SalvageArgs},
+    args::Global,
     failure::{Failure, Result},
     formats::escape,
     fresh::Fresh,

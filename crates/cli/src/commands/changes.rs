@@ -1,0 +1,111 @@
+//! `changes`: the change feed.
+
+use std::{
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bifold::{Access, Change, ChangeKind};
+use clap::Args;
+use serde::Serialize;
+
+use crate::{
+    args::Global,
+    failure::{Failure, Result},
+    formats::{base64, escape},
+    open,
+    output::Output,
+};
+
+#[derive(Args, Debug)]
+pub struct ChangesArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// Only changes after the one with this number.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub since: u64,
+    /// Stop after the commit in which so many operations are reached.
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+}
+
+/// `bifold changes`
+pub fn run(args: &ChangesArgs, global: &Global, out: &mut Output) -> Result<()> {
+    let (db, _keyspace) = open::existing_keyspace(&args.db, global, Access::ReadWrite)?;
+    for (change, printed) in db.changes(args.since)?.zip(1..) {
+        let change = change?;
+        out.bytes(if global.json { json(&change)? } else { line(&change) }.as_bytes())?;
+        if change.ends_commit && args.limit.is_some_and(|limit| printed >= limit) {
+            break;
+        }
+    }
+    out.flush()
+}
+
+fn word(kind: ChangeKind) -> &'static str {
+    match kind {
+        ChangeKind::Put => "put",
+        ChangeKind::Merge => "merge",
+        ChangeKind::Delete => "delete",
+        ChangeKind::DeleteRange => "delete_range",
+        _ => "other",
+    }
+}
+
+/// Number, keyspace, operation, key, and what belongs to it.
+fn line(change: &Change) -> String {
+    let keyspace = change.keyspace.clone().unwrap_or_else(|| format!("#{}", change.keyspace_id));
+    let (name, key) = (escape::escaped(keyspace.as_bytes()), escape::escaped(&change.key));
+    let rest = change.value.as_deref().or(change.range_end.as_deref()).map(escape::escaped);
+    let rest = rest.map_or(String::new(), |rest| format!("\t{rest}"));
+    format!("{}\t{name}\t{}\t{key}{rest}\n", change.seqno, word(change.kind))
+}
+
+/// A change as `--json` prints it.
+#[derive(Serialize)]
+struct ChangeLine<'a> {
+    seqno: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyspace: Option<&'a str>,
+    keyspace_id: u32,
+    kind: &'static str,
+    #[serde(flatten)]
+    key: Text,
+    #[serde(flatten)]
+    value: Option<Text>,
+    #[serde(flatten)]
+    range_end: Option<Text>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at_ms: Option<u64>,
+    ends_commit: bool,
+}
+
+/// Bytes under a name, or under that name with `_base64` if they are not UTF-8.
+struct Text(&'static str, &'static str, Vec<u8>);
+
+impl Serialize for Text {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let Self(name, name_base64, bytes) = self;
+        serializer.collect_map([match std::str::from_utf8(bytes) {
+            Ok(text) => (name, text.to_owned()),
+            Err(_) => (name_base64, base64::encode(bytes)),
+        }])
+    }
+}
+
+fn json(change: &Change) -> Result<String> {
+    let millis = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
+    let line = ChangeLine {
+        seqno: change.seqno,
+        keyspace: change.keyspace.as_deref(),
+        keyspace_id: change.keyspace_id,
+        kind: word(change.kind),
+        key: Text("key", "key_base64", change.key.to_vec()),
+        value: change.value.as_ref().map(|value| Text("value", "value_base64", value.to_vec())),
+        range_end: change.range_end.as_ref().map(|end| Text("range_end", "range_end_base64", end.to_vec())),
+        expires_at_ms: change.expires_at.map(millis),
+        ends_commit: change.ends_commit,
+    };
+    let text = serde_json::to_string(&line).map_err(|e| Failure::trouble(e.to_string()))?;
+    Ok(text + "\n")
+}

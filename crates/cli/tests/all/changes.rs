@@ -1,0 +1,56 @@
+//! `bifold changes`.
+
+use bifold::{Db, KeyspaceOptions, MergeOperator, Options, RetainChanges};
+
+use super::{Scratch, bifold, text};
+
+/// One line per operation, from the number that was seen on, in words and as JSON.
+#[test]
+fn changes_are_printed_from_a_number_on() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let retain_changes = Some(RetainChanges { bytes: 1 << 20, age: None });
+    let open = Db::open_with(&db, Options { retain_changes, ..Options::default() }).unwrap();
+    let append = KeyspaceOptions { merge: Some(MergeOperator::append()), ..KeyspaceOptions::default() };
+    let words = open.keyspace("words", append).unwrap();
+    open.put("a\tb", "1\n").unwrap();
+    words.merge("w", [0xFF]).unwrap();
+    open.delete("a\tb").unwrap();
+    open.delete_range("x".."z").unwrap();
+    open.delete_range("zz"..).unwrap();
+    drop(words);
+    open.close().unwrap();
+    let db = text(&db);
+    let all = bifold(&["changes", db]).ok();
+    let lines: Vec<(&str, &str)> = all.lines().map(|line| line.split_once('\t').unwrap()).collect();
+    let words: Vec<&str> = lines.iter().map(|(_, rest)| *rest).collect();
+    assert_eq!(
+        words,
+        [
+            "default\tput\ta\\tb\t1\\n",
+            "words\tmerge\tw\t\\xff",
+            "default\tdelete\ta\\tb",
+            "default\tdelete_range\tx\tz",
+            "default\tdelete_range\tzz",
+        ]
+    );
+    let rest = bifold(&["changes", db, "--since", lines[2].0]).ok();
+    assert_eq!(rest.lines().collect::<Vec<_>>(), all.lines().skip(3).collect::<Vec<_>>());
+    assert_eq!(bifold(&["changes", db, "--since", lines[4].0]).ok(), "");
+    let json = bifold(&["changes", db, "--json", "--limit", "2"]).ok();
+    let objects: Vec<serde_json::Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 2);
+    assert_eq!((&objects[0]["key"], &objects[0]["value"]), (&"a\tb".into(), &"1\n".into()));
+    assert_eq!((&objects[1]["kind"], &objects[1]["value_base64"]), (&"merge".into(), &"/w==".into()));
+    assert_eq!(objects[1]["ends_commit"], true);
+}
+
+/// What is not there is said, and how to have it.
+#[test]
+fn a_database_without_changes_is_refused_with_the_option_to_set() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "a", "1"]).ok();
+    let said = bifold(&["changes", text(&db)]).refused(2);
+    assert!(said.contains("retain_changes"), "{said}");
+}
