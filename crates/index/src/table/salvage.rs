@@ -172,12 +172,12 @@ impl TableSalvage {
             match found {
                 Some((block, len)) if at == start => {
                     self.position = at + len as u64;
-                    self.last_key = last_key(&block).map(Into::into);
+                    self.last_key = last_key(&block);
                     return Met::Block(block);
                 }
                 Some((block, _)) => {
                     self.position = at;
-                    return self.lost((start, at), first_key(&block).map(Into::into));
+                    return self.lost((start, at), first_key(&block));
                 }
                 None => at += 1,
             }
@@ -219,14 +219,16 @@ pub fn read_around_errors(reader: &Reader, buffer: &mut [u8], offset: u64) {
     }
 }
 
-fn first_key(block: &Value) -> Option<Vec<u8>> {
+/// The first key of a block.
+#[must_use]
+pub fn first_key(block: &Value) -> Option<Box<[u8]>> {
     let mut cursor = BlockCursor::default();
     cursor.set_block(block.clone()).and_then(|()| cursor.first()).ok()?;
-    cursor.entry().map(|entry| entry.key.to_vec())
+    cursor.entry().map(|entry| entry.key.into())
 }
 
-fn last_key(block: &Value) -> Option<Vec<u8>> {
+fn last_key(block: &Value) -> Option<Box<[u8]>> {
     let mut cursor = BlockCursor::default();
     cursor.set_block(block.clone()).and_then(|()| cursor.last()).ok()?;
-    cursor.entry().map(|entry| entry.key.to_vec())
+    cursor.entry().map(|entry| entry.key.into())
 }

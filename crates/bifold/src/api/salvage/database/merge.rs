@@ -8,7 +8,7 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-use bifold_contract::{FileId, Result, SeqNo, Value};
+use bifold_contract::{FileId, Result, SeqNo};
 use bifold_format::block::BlockCursor;
 use bifold_index::table::salvage::{Met, TableSalvage};
 use bifold_io::Dir;
@@ -103,11 +103,4 @@ impl<'a> Merge<'a> {
             None => self.open[at] = None,
         }
     }
-}
-
-/// The first key of a block.
-pub(super) fn first_key(block: &Value) -> Option<Box<[u8]>> {
-    let mut cursor = BlockCursor::default();
-    cursor.set_block(block.clone()).and_then(|()| cursor.first()).ok()?;
-    cursor.entry().map(|entry| entry.key.into())
 }

@@ -2,12 +2,12 @@
 
 use bifold_contract::{FileId, Result, key};
 use bifold_format::{names, table::Place};
-use bifold_index::table::salvage::{Lost, Met, TableSalvage};
+use bifold_index::table::salvage::{Lost, Met, TableSalvage, first_key};
 
 use super::{
     DatabaseSalvage,
     logs::{self, InLog, LostRecords},
-    merge::{TableStart, first_key},
+    merge::TableStart,
     sources::{SavedKeyspace, TableOf},
 };
 use crate::api::salvage::SalvageProgress;
