@@ -106,8 +106,15 @@ impl<'a> Filter<'a> {
     #[inline]
     #[must_use]
     pub fn may_contain(&self, hash: u64) -> bool {
-        let line = &self.lines[line_of(hash, self.lines.len())];
+        let line = self.line(hash);
         positions(hash, self.probes).all(|bit| line[bit / 8] & 1 << (bit % 8) != 0)
+    }
+
+    /// The only line that [`Filter::may_contain`] looks at.
+    #[inline]
+    #[must_use]
+    pub fn line(&self, hash: u64) -> &[u8; LINE_BYTES] {
+        &self.lines[line_of(hash, self.lines.len())]
     }
 }
 

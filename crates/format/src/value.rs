@@ -16,7 +16,7 @@
 //! anything else (HashKV §3.1; ours is laid out like a log). A moved value keeps the number of the commit that wrote
 //! it.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use bifold_contract::{Corruption, FileId, KeyspaceId, Pointer, SeqNo, Value};
 
@@ -154,10 +154,40 @@ impl<'a> ValueRecord<'a> {
         self.value().map(drop)
     }
 
+    /// Keeps key and body in `buffer`, behind what it has.
+    pub fn keep_in(&self, buffer: &mut Vec<u8>) -> KeptRecord {
+        let key = buffer.len();
+        buffer.extend_from_slice(self.key);
+        let body = buffer.len();
+        buffer.extend_from_slice(self.body);
+        let Self { offset, seqno, kind, method, .. } = *self;
+        KeptRecord { offset, seqno, kind, method, key: key..body, body: body..buffer.len() }
+    }
+
     /// The first key that a range delete does not delete.
     #[must_use]
     pub fn range_end(&self) -> Option<&'a [u8]> {
         (self.kind == ValueKind::DeleteRange).then_some(self.body)
+    }
+}
+
+/// A record whose key and body are in a buffer: see [`ValueRecord::keep_in`].
+#[derive(Clone, Debug)]
+pub struct KeptRecord {
+    offset: u64,
+    seqno: SeqNo,
+    kind: ValueKind,
+    method: Method,
+    key: Range<usize>,
+    body: Range<usize>,
+}
+
+impl KeptRecord {
+    /// The record, in the buffer that it was kept in.
+    #[must_use]
+    pub fn record<'a>(&self, buffer: &'a [u8]) -> ValueRecord<'a> {
+        let Self { offset, seqno, kind, method, key, body } = self.clone();
+        ValueRecord { offset, seqno, kind, method, key: &buffer[key], body: &buffer[body] }
     }
 }
 

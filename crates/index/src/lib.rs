@@ -13,6 +13,7 @@
 //! | [`entries`] | entries in key order that an ingest has gathered |
 //! | [`merge`] | merges several sorted streams |
 //! | [`visible`] | a merged stream as one snapshot sees it, in both directions |
+//! | `cpu` | prefetching into the processor's caches |
 //! | [`compaction`] | which tables to rewrite (pure policies), and the loop that rewrites them |
 
 pub mod cache;
@@ -27,3 +28,5 @@ pub mod range_tombstones;
 pub mod table;
 pub mod version;
 pub mod visible;
+
+mod cpu;

@@ -27,6 +27,8 @@ pub struct Lookup<'a> {
     /// The largest number, not above `snapshot`, of a range tombstone in a newer layer (a memtable) that spans the
     /// key; 0 when there is none.
     pub covered_by: SeqNo,
+    /// Tables that have nothing newer than this are not asked. 0: all are.
+    pub after: SeqNo,
     /// Finds the level-0 runs that may hold the key.
     pub locator: &'a dyn Locator,
 }
@@ -89,15 +91,26 @@ impl Version {
         if !matches!(layer, Layer::Unknown) {
             return Ok(layer);
         }
-        let mut last = None;
-        for table in deeper.iter().flatten().filter_map(|run| run.find(lookup.key)) {
-            let Some(above) = last.replace(table) else { continue };
-            let layer = search_table(above, lookup, tally)?;
+        for table in above_last(deeper, lookup.key) {
+            let layer = search_table(table, lookup, tally)?;
             if !matches!(layer, Layer::Unknown) {
                 return Ok(layer);
             }
         }
         Ok(Layer::Unknown)
+    }
+
+    /// Prefetches the filters that [`Version::get_above_last`] will ask: those of several keys come from memory at
+    /// the same time.
+    pub fn expect_above_last(&self, lookup: &Lookup<'_>) {
+        let Some((level0, deeper)) = self.levels().split_first() else { return };
+        let expect = |table: &Arc<Table>| {
+            if table.meta().max_seqno > lookup.after {
+                table.expect_filter(lookup.key_hash);
+            }
+        };
+        level0.iter().filter_map(|run| run.find(lookup.key)).for_each(expect);
+        above_last(deeper, lookup.key).for_each(expect);
     }
 
     /// Whether a table has a version of `key`, or a range tombstone over it, with a number above `after`. Tables
@@ -191,6 +204,12 @@ impl Version {
     }
 }
 
+/// The tables that may have a key, in each of these runs but the last that has such a table.
+fn above_last<'v>(runs: &'v [Vec<Arc<TableRun>>], key: &'v [u8]) -> impl Iterator<Item = &'v Arc<Table>> {
+    let mut last = None;
+    runs.iter().flatten().filter_map(move |run| run.find(key)).filter_map(move |table| last.replace(table))
+}
+
 fn covering(run: &TableRun, lookup: &Lookup<'_>) -> SeqNo {
     run.find(lookup.key).map_or(0, |table| table.covering(lookup.key, lookup.snapshot))
 }
@@ -204,6 +223,9 @@ fn search_run(run: &TableRun, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<
 
 #[inline]
 fn search_table(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Layer> {
+    if lookup.after > 0 && table.meta().max_seqno <= lookup.after {
+        return Ok(Layer::Unknown);
+    }
     let covered_by = table.covering(lookup.key, lookup.snapshot);
     let found = find_in(table, lookup, tally)?;
     Ok(match found {

@@ -6,6 +6,7 @@
 //! | `entry` | the layout of keys and their versions in the arena |
 //! | `order`, `node` | the nodes of the tree: search and insertion |
 //! | `rewrite` | distributes the keys of a full node |
+//! | `filter` | which keys it does not have |
 //! | `tree` | descents and insertion, and why readers need no lock |
 //! | `cursor` | the memtable as a sorted stream |
 //! | `ranges` | its range tombstones |
@@ -21,11 +22,13 @@ use std::sync::{
     atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use bifold_contract::{Entry, Kind, MAX_KEY_LEN, MAX_VALUE_LEN, RangeTombstone, SeqNo, key::MAX_SEQNO};
+use bifold_contract::{Entry, Kind, MAX_KEY_LEN, MAX_VALUE_LEN, RangeTombstone, SeqNo, key::MAX_SEQNO, planted};
+use bifold_format::filter::key_hash;
 
 pub use self::cursor::MemtableCursor;
 use self::{
     arena::Arena,
+    filter::KeyFilter,
     ranges::Ranges,
     tree::{Added, Tree},
 };
@@ -34,6 +37,7 @@ use crate::range_tombstones::RangeTombstones;
 /// Entries in key order, newest first within a key, and range tombstones.
 pub struct Memtable {
     tree: Tree,
+    filter: KeyFilter,
     ranges: Ranges,
     counts: Counts,
     /// Owns everything that `tree` points at. The thread that holds the lock is the writer.
@@ -66,8 +70,24 @@ impl Memtable {
     #[inline]
     #[must_use]
     pub fn get(&self, key: &[u8], snapshot: SeqNo) -> Option<Entry<'_>> {
+        self.get_hashed(key, key_hash(key), snapshot)
+    }
+
+    /// The same, given the key's [`key_hash`].
+    #[inline]
+    #[must_use]
+    pub fn get_hashed(&self, key: &[u8], key_hash: u64, snapshot: SeqNo) -> Option<Entry<'_>> {
+        if !self.filter.may_contain(key_hash) {
+            return None;
+        }
         let key = self.tree.find(key)?;
         key.at(snapshot).map(|version| version.entry(key))
+    }
+
+    /// Prefetches what tells most absent keys, such as one with this hash, in [`Memtable::get_hashed`].
+    #[inline]
+    pub fn expect(&self, key_hash: u64) {
+        self.filter.expect(key_hash);
     }
 
     /// About which part of its keys is below `key`, from 0 to 1. One descent: nodes are taken for equally full.
@@ -98,8 +118,8 @@ impl Memtable {
     /// An empty memtable. It takes no memory before the first write.
     #[must_use]
     pub fn new() -> Self {
-        let (tree, ranges, counts) = (Tree::new(), Ranges::new(), Counts::default());
-        Self { tree, ranges, counts, arena: Mutex::new(Arena::new()) }
+        let (tree, filter, ranges, counts) = (Tree::new(), KeyFilter::new(), Ranges::new(), Counts::default());
+        Self { tree, filter, ranges, counts, arena: Mutex::new(Arena::new()) }
     }
 
     /// Number of distinct keys.
@@ -165,6 +185,9 @@ impl MemtableWriter<'_> {
             entry.payload.len()
         );
         self.take_seqno(entry.seqno);
+        if !planted!("key_not_in_filter") || !entry.seqno.is_multiple_of(64) {
+            self.memtable.filter.add(key_hash(entry.key));
+        }
         // SAFETY: this is the memtable's arena and lives as long as the tree; the mutable borrow makes us the only
         // writer.
         let added = unsafe { self.memtable.tree.insert(&mut self.arena, entry) };
@@ -172,8 +195,9 @@ impl MemtableWriter<'_> {
         add(&counts.keys, u64::from(added == Added::Key));
         add(&counts.entries, 1);
         add(&counts.tombstones, u64::from(entry.kind == Kind::Delete));
-        counts.allocated_bytes.store(self.arena.allocated_bytes(), Relaxed);
-        counts.used_bytes.store(self.arena.used_bytes(), Relaxed);
+        let filter_bytes = self.memtable.filter.bytes();
+        counts.allocated_bytes.store(self.arena.allocated_bytes() + filter_bytes, Relaxed);
+        counts.used_bytes.store(self.arena.used_bytes() + filter_bytes, Relaxed);
     }
 
     /// Adds a range tombstone.
@@ -215,6 +239,7 @@ impl Default for Memtable {
 mod arena;
 mod cursor;
 mod entry;
+mod filter;
 mod node;
 mod order;
 mod ranges;

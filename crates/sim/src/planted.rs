@@ -167,6 +167,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_notes", CLEARED),
     bug("serve_torn_tail", POWER),
     bug("filter_wrong_hash", METAMORPHIC),
+    bug("key_not_in_filter", METAMORPHIC),
     bug("no_checksum_check", BITFLIP),
     bug("stale_cache", METAMORPHIC),
     bug("reclaim_unsynced", POWER),

@@ -81,9 +81,9 @@ impl IndexView for Verbs<'_> {
         self.asks_index && !(planted!("gc_trusts_groups_with_operands") && self.tree.merges())
     }
 
-    fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
-        self.lookups.set(self.lookups.get() + 1);
-        note_unreadable(self.tree, self.with.reader.newest_above(self.tree, key))
+    fn look_above(&self, asked: &[(&[u8], SeqNo)]) -> Result<Vec<NewestAbove>> {
+        self.lookups.set(self.lookups.get() + asked.len() as u64);
+        note_unreadable(self.tree, self.with.reader.newest_above(self.tree, asked))
     }
 }
 

@@ -121,13 +121,13 @@ impl Sampled<'_> {
     /// Where the record of the version that it overwrites stands; `None` too if that cannot be read. Then an estimate
     /// is less exact, and the failure is counted.
     fn find_older(&self) -> Option<Pointer> {
-        let (view, snapshot) = (self.tree.view(), self.seqno - 1);
-        let in_memtables = view.layers().find_map(|layer| layer.memtable.get(self.key, snapshot));
+        let (view, snapshot, key_hash) = (self.tree.view(), self.seqno - 1, key_hash(self.key));
+        let in_memtables = view.layers().find_map(|layer| layer.memtable.get_hashed(self.key, key_hash, snapshot));
         if let Some(entry) = in_memtables {
             return address_in(&entry);
         }
-        let key_hash = key_hash(self.key);
-        let lookup = Lookup { key: self.key, key_hash, snapshot, covered_by: 0, locator: view.version.locator() };
+        let lookup =
+            Lookup { key: self.key, key_hash, snapshot, covered_by: 0, after: 0, locator: view.version.locator() };
         let count = |_: &Error| {
             if let Some(overwrites) = &self.tree.overwrites {
                 overwrites.unread.fetch_add(1, Relaxed);
@@ -138,13 +138,14 @@ impl Sampled<'_> {
     }
 
     fn overwrites_older(&self) -> bool {
-        let view = self.tree.view();
+        let (view, key_hash) = (self.tree.view(), key_hash(self.key));
         let overwrites = self.tree.overwrites.as_ref();
         let is_separated =
             |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from.load(Relaxed));
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
             // What is below an operand is overwritten only now.
-            let entry = layer.memtable.get(self.key, self.seqno - 1).filter(|entry| entry.kind != Kind::Operand)?;
+            let entry = layer.memtable.get_hashed(self.key, key_hash, self.seqno - 1);
+            let entry = entry.filter(|entry| entry.kind != Kind::Operand)?;
             // A value overwritten within one memtable is dropped before it is separated.
             Some(
                 entry.kind.plain() == Kind::Pointer
@@ -152,7 +153,7 @@ impl Sampled<'_> {
             )
         });
         // What the older version overwrote was counted when that one was written.
-        older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash(self.key)))
+        older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash))
     }
 }
 

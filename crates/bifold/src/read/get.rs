@@ -264,11 +264,11 @@ impl Reader {
         sight: Sight,
         expires_at: &mut Option<Millis>,
     ) -> Result<Option<Live<'v>>> {
-        let snapshot = sight.seqno;
+        let (snapshot, key_hash) = (sight.seqno, key_hash(key));
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
             covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, snapshot));
-            if let Some(entry) = layer.memtable.get(key, snapshot) {
+            if let Some(entry) = layer.memtable.get_hashed(key, key_hash, snapshot) {
                 return Ok(match entry.kind {
                     _ if entry.seqno < covered_by => None,
                     Kind::Delete => None,
@@ -286,7 +286,7 @@ impl Reader {
                 });
             }
         }
-        let lookup = lookup_of(view, key, snapshot, covered_by);
+        let lookup = lookup_of(view, (key, key_hash), snapshot, covered_by);
         let Some(found) = view.version.get(&lookup, &self.counters.lookups)? else { return Ok(None) };
         Ok(match found.kind {
             Kind::Delete => None,
@@ -330,10 +330,11 @@ impl Reader {
 
     /// Announces the block of a table that has the newest version of `key`, unless that is in a memtable.
     fn expect(&self, view: &View, key: &[u8], snapshot: SeqNo) {
-        if view.layers().any(|layer| layer.memtable.get(key, snapshot).is_some()) {
+        let key_hash = key_hash(key);
+        if view.layers().any(|layer| layer.memtable.get_hashed(key, key_hash, snapshot).is_some()) {
             return;
         }
-        view.version.expect(&lookup_of(view, key, snapshot, 0));
+        view.version.expect(&lookup_of(view, (key, key_hash), snapshot, 0));
     }
 
     /// The newest values of `keys` in one consistent view. Blocks of tables and then separated values are announced, a
@@ -455,8 +456,13 @@ impl fmt::Debug for Reader {
 
 /// A lookup in the tables of `view`.
 #[inline]
-pub(super) fn lookup_of<'a>(view: &'a View, key: &'a [u8], snapshot: SeqNo, covered_by: SeqNo) -> Lookup<'a> {
-    Lookup { key, key_hash: key_hash(key), snapshot, covered_by, locator: view.version.locator() }
+pub(super) fn lookup_of<'a>(
+    view: &'a View,
+    (key, key_hash): (&'a [u8], u64),
+    snapshot: SeqNo,
+    covered_by: SeqNo,
+) -> Lookup<'a> {
+    Lookup { key, key_hash, snapshot, covered_by, after: 0, locator: view.version.locator() }
 }
 
 /// # Errors

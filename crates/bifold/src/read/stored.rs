@@ -2,6 +2,8 @@
 
 use bifold_contract::{Entry, Kind, Millis, Result, SeqNo, Value, key::MAX_SEQNO};
 
+use bifold_format::filter::key_hash;
+
 use super::get::{Reader, lookup_of};
 use crate::state::{time::Sight, tree::Tree};
 
@@ -25,15 +27,15 @@ impl Reader {
     /// # Errors
     /// I/O errors and corruption.
     pub fn stored(&self, tree: &Tree, key: &[u8]) -> Result<Option<Stored>> {
-        let view = tree.view();
+        let (view, key_hash) = (tree.view(), key_hash(key));
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
             covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, MAX_SEQNO));
-            if let Some(entry) = layer.memtable.get(key, MAX_SEQNO) {
+            if let Some(entry) = layer.memtable.get_hashed(key, key_hash, MAX_SEQNO) {
                 return Ok(if entry.seqno < covered_by { None } else { Stored::of(&entry) });
             }
         }
-        let lookup = lookup_of(&view, key, MAX_SEQNO, covered_by);
+        let lookup = lookup_of(&view, (key, key_hash), MAX_SEQNO, covered_by);
         let found = view.version.get(&lookup, &self.counters.lookups)?;
         Ok(found.and_then(|found| {
             Stored::of(&Entry { key, seqno: found.seqno, kind: found.kind, payload: &found.payload })

@@ -10,8 +10,7 @@ mod spare;
 
 use std::{alloc::Layout, ptr::NonNull};
 
-/// A cache line. Nodes fill whole ones.
-pub(super) const LINE_BYTES: usize = 64;
+use crate::cpu::LINE_BYTES;
 
 /// What every entry is aligned to.
 pub(super) const ENTRY_ALIGN_BYTES: usize = 8;
@@ -131,16 +130,3 @@ impl Drop for Chunks {
 
 // SAFETY: the pointers own their memory and are not tied to a thread.
 unsafe impl Send for Arena {}
-
-/// Prefetches the cache lines from `place` on.
-#[inline]
-pub(super) fn prefetch_lines(place: *const u8, lines: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    for line in 0..lines {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch has no effect that the program can observe, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast::<i8>().wrapping_add(line * LINE_BYTES)) };
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = (place, lines);
-}

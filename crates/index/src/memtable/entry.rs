@@ -21,7 +21,8 @@ use std::{
 
 use bifold_contract::{Entry, Kind, SeqNo};
 
-use super::arena::{Arena, ENTRY_ALIGN_BYTES, prefetch_lines};
+use super::arena::{Arena, ENTRY_ALIGN_BYTES};
+use crate::cpu::prefetch_lines;
 
 /// The header before the bytes of a key.
 #[repr(C)]

@@ -30,10 +30,10 @@ use std::{
 };
 
 use super::{
-    arena::{LINE_BYTES, prefetch_lines},
     entry::{Key, KeyHead},
     order::{Order, SLOTS},
 };
+use crate::cpu::{LINE_BYTES, prefetch_lines};
 
 /// Why the keys of a node share its prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]

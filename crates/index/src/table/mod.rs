@@ -52,7 +52,7 @@ pub use cursor::{ReadMode, TableCursor};
 use file::TableFile;
 pub use writer::{TableOptions, TableWriter};
 
-use crate::{cursor::Cursor, range_tombstones::RangeTombstones};
+use crate::{cpu::prefetch_lines, cursor::Cursor, range_tombstones::RangeTombstones};
 
 /// A version of a key found in a table.
 #[derive(Clone, Debug)]
@@ -263,6 +263,15 @@ impl Table {
         let filter = held.and_then(|held| held.filter.as_ref());
         self.has_entries()
             && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
+    }
+
+    /// Prefetches into the processor's caches what [`Table::may_contain`] will look at, if the filter is in memory.
+    #[inline]
+    pub fn expect_filter(&self, key_hash: u64) {
+        let filter = self.held.as_ref().or(self.held_top.as_ref()).and_then(|held| held.filter.as_ref());
+        if let Some(filter) = filter.and_then(|filter| Filter::parse(filter).ok()) {
+            prefetch_lines(filter.line(key_hash).as_ptr(), 1);
+        }
     }
 
     /// The hashes of its keys, each once, in any order. They stand in the file where there is to be a hash index;

@@ -44,7 +44,7 @@ impl Sketch {
 
     /// Updates between two halvings: half the keys that it is large enough for.
     fn period(&self) -> u64 {
-        self.counters() * KEYS_PER_COUNTER / 2
+        self.keys() / 2
     }
 
     /// Bytes of memory.
@@ -53,10 +53,16 @@ impl Sketch {
         self.counters()
     }
 
+    /// So many keys it is large enough for.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.counters() * KEYS_PER_COUNTER
+    }
+
     /// Whether it is too small for so many keys.
     #[must_use]
     pub fn is_small_for(&self, keys: u64) -> bool {
-        keys > self.counters() * KEYS_PER_COUNTER
+        keys > self.keys()
     }
 
     /// Doubles it.

@@ -89,13 +89,15 @@ pub trait IndexView {
         false
     }
 
-    /// The newest version of `key` above the last run of the index that may have it. It is for versions that are known
-    /// to be in the index: if nothing is above, it is the newest, and the last run need not be asked. Counted, too.
+    /// What is newer than versions that are known to be in the index, each given by its key and its number, and above
+    /// the last run of the index that may have the key. If that is nothing, the version is the newest, and the last run
+    /// need not be asked. Several at once cost much less than one at a time. Counted, too.
     ///
     /// # Errors
     /// Those of a read.
-    fn look_above(&self, key: &[u8]) -> Result<NewestAbove> {
-        Ok(self.look_up(key)?.map_or(NewestAbove::Other, NewestAbove::Separated))
+    fn look_above(&self, asked: &[(&[u8], SeqNo)]) -> Result<Vec<NewestAbove>> {
+        let newest = |key| Ok(self.look_up(key)?.map_or(NewestAbove::Other, NewestAbove::Separated));
+        asked.iter().map(|&(key, _)| newest(key)).collect()
     }
 }
 

@@ -211,11 +211,11 @@ impl Shared {
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }
 
-    /// Whether the version whose record is at `place` is in the index and no newer one is above it. It must not be
+    /// Whether the version whose record is at `place` is in the index and no newer one is `above` it. It must not be
     /// among those that are known to have left the index.
-    fn is_current(&self, key: &[u8], place: Pointer, gc: &dyn GcContext) -> Result<bool> {
+    fn is_current(&self, key: &[u8], place: Pointer, above: NewestAbove, gc: &dyn GcContext) -> Result<bool> {
         let leads_here = |known: Pointer| known == place || self.forwarding.resolve(known) == place;
-        Ok(match gc.look_above(key)? {
+        Ok(match above {
             NewestAbove::Separated(known) => leads_here(known),
             NewestAbove::Other => false,
             NewestAbove::Nothing if self.dead.knows_all(place.file) || planted!("forget_who_left_before") => true,

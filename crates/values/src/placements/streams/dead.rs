@@ -35,6 +35,8 @@ struct OfFile {
     offsets: Vec<u32>,
     /// Sampled records that commits have overwritten and that have not left the index: the bytes that each stands for.
     waiting: BTreeMap<u32, u64>,
+    /// Their sum.
+    waiting_bytes: u128,
 }
 
 impl OfFile {
@@ -59,7 +61,7 @@ impl Dead {
             let of = all.entry(file).or_default();
             if !of.waiting.is_empty() {
                 for offset in &offsets {
-                    let _sampled = of.waiting.remove(offset);
+                    of.waiting_bytes -= u128::from(of.waiting.remove(offset).unwrap_or(0));
                 }
             }
             of.offsets.extend(offsets);
@@ -68,7 +70,10 @@ impl Dead {
 
     /// Commits have overwritten about so many bytes of a file, among them the record at `offset`.
     pub fn overwrote(&self, file: FileId, offset: u32, bytes: u64) {
-        let _only_once = self.of.hold().entry(file).or_default().waiting.insert(offset, bytes);
+        let mut all = self.of.hold();
+        let of = all.entry(file).or_default();
+        let before = of.waiting.insert(offset, bytes).unwrap_or(0);
+        of.waiting_bytes = of.waiting_bytes + u128::from(bytes) - u128::from(before);
     }
 
     /// Whether all versions of a file that have left the index are among its [`Dead::offsets`].
@@ -124,8 +129,7 @@ impl Counted<'_> {
 
     /// Dead bytes of a file of this length.
     fn bytes_of(&self, file: &ValueFile, len: u64) -> u64 {
-        let waiting =
-            self.0.get(&file.id).map_or(0, |of| of.waiting.values().fold(0, |a: u64, b| a.saturating_add(*b)));
+        let waiting = self.0.get(&file.id).map_or(0, |of| u64::try_from(of.waiting_bytes).unwrap_or(u64::MAX));
         file.dead().saturating_add(waiting).min(len.saturating_sub(file.start()))
     }
 }

@@ -18,8 +18,9 @@ use crate::{
 /// Classes of update frequency: keys written 1, 2 to 3, 4 to 7, 8 to 14 times recently, and more often.
 const CLASSES: usize = 5;
 
-/// The number of live values is looked at after so many puts.
-const LOOK_AFTER: u64 = 1 << 10;
+/// The number of live values is looked at once in as many puts as the sketch has keys, divided by this: it cannot be
+/// much too small before.
+const LOOK_SHARE: u64 = 8;
 
 /// The open files, and what decides between them.
 pub struct Heads {
@@ -32,7 +33,8 @@ struct State {
     /// Each with the length at which it is cut.
     open: [Option<(Arc<ValueFile>, u64)>; CLASSES],
     sketch: Sketch,
-    puts: u64,
+    /// Puts until the number of live values is looked at.
+    until_look: u64,
     record: Vec<u8>,
     compressor: Compressor,
 }
@@ -55,7 +57,7 @@ impl Heads {
         let state = State {
             open: Default::default(),
             sketch: Sketch::default(),
-            puts: 0,
+            until_look: 0,
             record: Vec::new(),
             compressor: Compressor::new(options.now().compression),
         };
@@ -74,14 +76,15 @@ impl Heads {
         live_values: impl FnOnce() -> u64,
     ) -> Result<Pointer> {
         let mut state = self.state.hold();
-        let State { open, sketch, puts, record, compressor } = &mut *state;
-        *puts += 1;
-        if puts.is_multiple_of(LOOK_AFTER) {
+        let State { open, sketch, until_look, record, compressor } = &mut *state;
+        if *until_look == 0 {
             let live = live_values();
             while sketch.is_small_for(live) {
                 sketch.grow();
             }
+            *until_look = sketch.keys() / LOOK_SHARE;
         }
+        *until_look -= 1;
         let class = class(sketch.count(key_hash(key)));
         let options = self.options.now();
         if let Some((file, full)) = &open[class]

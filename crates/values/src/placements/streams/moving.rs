@@ -15,7 +15,7 @@ use std::{cell::RefCell, sync::Arc};
 use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 use bifold_format::{
     forward::{self, Forwards, ROW_BYTES, Row},
-    value::{ValueKind, ValueRecord},
+    value::{KeptRecord, ValueKind, ValueRecord},
 };
 
 use super::{Shared, file_bytes};
@@ -35,6 +35,12 @@ const AGES: usize = 4;
 
 /// Files of survivors are distinguished from those of commits by this in the group of their description.
 const SURVIVORS: u64 = 8;
+
+/// The index is asked about so many records at once: their filters come from memory at the same time.
+const BATCH_RECORDS: usize = 32;
+
+/// Or about fewer, of so many bytes: they stay in the processor's caches until they are copied.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// Moves what is live out of some files.
 pub struct Move {
@@ -106,6 +112,34 @@ impl Table {
     }
 }
 
+/// Records of a source, until the index is asked about all of them at once.
+struct Batch {
+    records: Vec<(KeptRecord, Pointer)>,
+    /// Their keys and values.
+    bytes: Vec<u8>,
+    held: Held,
+}
+
+impl Batch {
+    fn add(&mut self, record: &ValueRecord<'_>, from: Pointer) {
+        self.records.push((record.keep_in(&mut self.bytes), from));
+        self.held.grow_to(self.bytes.capacity());
+    }
+
+    fn records(&self) -> Vec<(ValueRecord<'_>, Pointer)> {
+        self.records.iter().map(|(kept, from)| (kept.record(&self.bytes), *from)).collect()
+    }
+
+    fn is_full(&self) -> bool {
+        self.records.len() >= BATCH_RECORDS || self.bytes.len() >= BATCH_BYTES
+    }
+
+    fn clear(&mut self) {
+        self.records.clear();
+        self.bytes.clear();
+    }
+}
+
 /// Values copied out of a few files.
 struct Copying<'a> {
     shared: &'a Shared,
@@ -141,21 +175,48 @@ impl<'a> Copying<'a> {
         let has_moved = shared.forwarding.has_sources([source.id]);
         let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc).within(shared.files.buffers());
         let mut moved: Vec<(u32, Pointer)> = Vec::new();
+        let mut batch = Batch { records: Vec::new(), bytes: Vec::new(), held: shared.files.buffers().hold(0, 0) };
         while let Some((record, len)) = scan.sound()? {
             let Ok(offset) = u32::try_from(record.offset) else { continue };
-            let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
+            let from = Pointer { file: source.id, epoch: 0, offset: offset.into(), len };
             let is_known_dead =
                 dead.binary_search(&offset).is_ok() || (has_moved && shared.forwarding.next(from).is_some());
-            if record.kind != ValueKind::Value || is_known_dead || !shared.is_current(record.key, from, gc)? {
+            if record.kind != ValueKind::Value || is_known_dead {
                 continue;
             }
-            let to = self.copy(&record)?;
-            debug_assert_eq!(to.len, len, "a copy is as long as its original");
-            moved.push((offset, to));
+            if len as usize > BATCH_BYTES {
+                self.copy_current(&[(record, from)], &mut moved, gc)?;
+                continue;
+            }
+            batch.add(&record, from);
+            if batch.is_full() {
+                self.copy_current(&batch.records(), &mut moved, gc)?;
+                batch.clear();
+            }
         }
+        self.copy_current(&batch.records(), &mut moved, gc)?;
         self.held.grow_by(moved.len() * (size_of::<Row>() + size_of::<(u32, Pointer)>()));
         if !moved.is_empty() {
             self.tables.push(Table::of(source.id, &moved));
+        }
+        Ok(())
+    }
+
+    /// Copies those of these records that the index has as the newest of their keys.
+    fn copy_current(
+        &mut self,
+        records: &[(ValueRecord<'_>, Pointer)],
+        moved: &mut Vec<(u32, Pointer)>,
+        gc: &dyn GcContext,
+    ) -> Result<()> {
+        let asked: Vec<(&[u8], SeqNo)> = records.iter().map(|(record, _)| (record.key, record.seqno)).collect();
+        for ((record, from), above) in records.iter().zip(gc.look_above(&asked)?) {
+            if self.shared.is_current(record.key, *from, above, gc)? {
+                let to = self.copy(record)?;
+                debug_assert_eq!(to.len, from.len, "a copy is as long as its original");
+                // Files of `streams` are no longer than `FILE_BYTES_MAX`.
+                moved.push((from.offset as u32, to));
+            }
         }
         Ok(())
     }
