@@ -234,6 +234,7 @@ impl Committer {
                         encoder.pointer_and_value_until(keyspace, op.key, to, value)
                     }
                     (Act::Merge(operand), _) => encoder.merge(keyspace, op.key, operand),
+                    (Act::Large(named, _), _) => encoder.large(keyspace, op.key, named),
                     (Act::Delete, _) => encoder.delete(keyspace, op.key),
                     (Act::DeleteRange(end), _) => encoder.delete_range(keyspace, op.key, end),
                 }

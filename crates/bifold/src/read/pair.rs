@@ -37,7 +37,8 @@ impl Pair {
         self.expires_at
     }
 
-    /// The value. Cheap for an inline value; each call reads a separated value again.
+    /// The value. Cheap for an inline value; each call reads a separated value again. A value of
+    /// [`Keyspace::put_reader`](crate::Keyspace::put_reader) is read into memory.
     ///
     /// # Errors
     /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
@@ -53,6 +54,10 @@ impl Pair {
                 }
                 let from = (&*self.pinned.tree, &self.pinned.values);
                 self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+            }
+            Kind::Large => {
+                let Pinned { reader, tree, values, .. } = &*self.pinned;
+                reader.read_large((tree, values), &self.key, &self.payload, IoSource::Scan)
             }
             _ => Ok(self.payload.clone()),
         }

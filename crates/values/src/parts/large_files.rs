@@ -35,6 +35,7 @@ use bifold_io::{Dir, Reader};
 
 pub use self::{reading::LargeReading, rewriter::LargeRewriter, writer::LargeWriter};
 use super::{
+    budget::Budget,
     buffers::Buffers,
     sync::LockExt,
     value_files::{FileAccess, NewFile, StoreContext},
@@ -114,6 +115,14 @@ impl LargeFiles {
     /// A commit names the file, or a log does. Called before the entry is in a memtable.
     pub fn refer(&self, named: LargeRef, key_len: usize) {
         self.list(named, Layout::of(key_len, named.len).file_bytes(), false);
+    }
+
+    /// Takes over what only logs name, from a state before.
+    pub fn take_over(&self, before: &Self) {
+        let unrecorded = |listed: &&Listed| !listed.is_recorded;
+        let named: Vec<LargeFileMeta> =
+            before.files.hold().values().filter(unrecorded).map(|listed| listed.file.meta()).collect();
+        named.iter().for_each(|file| self.list(file.named, file.bytes, false));
     }
 
     /// Whether rewrites may meet entries of large values.
@@ -224,6 +233,19 @@ impl LargeFile {
         Arc::new(Self { home: Arc::clone(home), named, bytes, reader, is_obsolete })
     }
 
+    /// A file that is only read, whatever database it is of.
+    #[must_use]
+    pub fn alone(dir: &Dir, keyspace: KeyspaceId, named: LargeRef, key_len: usize) -> Arc<Self> {
+        let home = LargeHome {
+            dir: dir.clone(),
+            keyspace,
+            access: FileAccess::Read,
+            new_file: Arc::new(|| FileId::MAX),
+            buffers: Buffers::new(Budget::new(0)),
+        };
+        Self::of(&Arc::new(home), named, Layout::of(key_len, named.len).file_bytes())
+    }
+
     /// Its number.
     #[must_use]
     pub fn id(&self) -> FileId {
@@ -306,31 +328,20 @@ fn check_trailer(reader: &Reader, layout: Layout, named: LargeRef) -> Result<()>
 /// # Errors
 /// I/O errors; corruption.
 pub fn verify(dir: &Dir, keyspace: KeyspaceId, named: LargeRef) -> Result<()> {
-    let (key, reader) = whole(dir, named.file)?;
-    if key.keyspace != keyspace {
-        let (expected, found) = (format!("keyspace {keyspace}"), key.keyspace.to_string());
-        return Err(Corruption::new(0, "description of a large value", expected, found).of(reader.path()));
-    }
-    let layout = Layout::of(key.key.len(), named.len);
-    check_len(&reader, layout)?;
-    check_trailer(&reader, layout, named)?;
-    reading::check_all(&reader, layout, named)
+    let said = described(dir, named.file)?;
+    let reader = open(dir, named, (keyspace, &said.key))?;
+    reading::check_all(&reader, Layout::of(said.key.len(), named.len), named)
 }
 
 /// What a file says about itself.
 ///
 /// # Errors
 /// I/O errors; corruption.
-pub fn whole(dir: &Dir, file: FileId) -> Result<(large::Described, Reader)> {
+pub fn described(dir: &Dir, file: FileId) -> Result<large::Described> {
     let reader = dir.open(&names::large(file))?;
     let mut head = vec![0; (reader.len() as usize).min(large::HEAD_BYTES_MAX)];
     reader.read_at(&mut head, 0, IoSource::Maintenance)?;
-    let said = large::described(&head).map_err(|damage| damage.of(reader.path()))?;
-    if said.file != file {
-        let (expected, found) = (format!("file {file}"), said.file.to_string());
-        return Err(Corruption::new(0, "file header", expected, found).of(reader.path()));
-    }
-    Ok((said, reader))
+    large::described(&head).map_err(|damage| damage.of(reader.path()))
 }
 
 #[cfg(test)]
