@@ -55,8 +55,9 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::put_reader`].
     pub fn put_reader_with(&self, key: impl AsRef<[u8]>, mut value: impl Read, durability: Durability) -> Result<()> {
-        let committer = &self.handle().engine.committer;
-        put_large(committer, self.tree(), key.as_ref(), &mut value, durability)
+        let engine = &self.handle().engine;
+        put_large(&engine.committer, self.tree(), key.as_ref(), &mut value, durability)?;
+        engine.waits.run_due_work()
     }
 
     /// The newest value of `key`, to be read piece by piece. What is written later does not change it.

@@ -20,7 +20,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
+        atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
     },
 };
 
@@ -49,6 +49,8 @@ pub struct LargeFiles {
     /// There has been one since the database was opened: rewrites must look for their entries.
     has_been_any: AtomicBool,
     files: Mutex<BTreeMap<FileId, Listed>>,
+    /// Bytes in those that no manifest names yet.
+    unrecorded_bytes: AtomicU64,
 }
 
 /// Where files of large values are, and what is shared by those who have them.
@@ -99,6 +101,7 @@ impl LargeFiles {
             }),
             has_been_any: AtomicBool::new(false),
             files: Mutex::default(),
+            unrecorded_bytes: AtomicU64::new(0),
         };
         for meta in recorded.added.iter().filter(|meta| meta.keyspace == context.keyspace) {
             files.list(meta.named, meta.bytes, true);
@@ -109,7 +112,17 @@ impl LargeFiles {
     fn list(&self, named: LargeRef, bytes: u64, is_recorded: bool) {
         self.has_been_any.store(true, Release);
         let file = LargeFile::of(&self.home, named, bytes);
+        if !is_recorded {
+            self.unrecorded_bytes.fetch_add(bytes, Relaxed);
+        }
         self.files.hold().entry(named.file).or_insert(Listed { file, is_recorded });
+    }
+
+    /// Bytes in the files that no manifest names yet: the values of commits that no flush has taken into tables, those
+    /// that others have overwritten included.
+    #[must_use]
+    pub fn unrecorded_bytes(&self) -> u64 {
+        self.unrecorded_bytes.load(Relaxed)
     }
 
     /// A commit names the file, or a log does. Called before the entry is in a memtable.
@@ -190,10 +203,13 @@ impl LargeFiles {
         for meta in &edit.added {
             if let Some(listed) = files.get_mut(&meta.named.file) {
                 listed.is_recorded = true;
+                self.unrecorded_bytes.fetch_sub(meta.bytes, Relaxed);
             }
         }
         let gone = edit.removed.iter().chain(&edit.unneeded).filter_map(|id| files.remove(id)).collect::<Vec<_>>();
         drop(files);
+        let unneeded = gone.iter().filter(|listed| !listed.is_recorded).map(|listed| listed.file.bytes).sum();
+        self.unrecorded_bytes.fetch_sub(unneeded, Relaxed);
         for Listed { file, .. } in gone {
             file.is_obsolete.store(true, Relaxed);
             if planted!("large_deleted_under_readers") {
