@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bifold_contract::{
     Entry, Error, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo,
     expiry::{self, INSTANT_BYTES},
-    key,
+    key, planted,
 };
 use bifold_values::placement::WriteOp;
 
@@ -112,6 +112,7 @@ impl Op<'_> {
     pub fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
             _ if !self.tree.routes => return Ok(None),
+            Act::Large(..) if planted!("large_without_note") => return Ok(None),
             Act::Put(value) | Act::PutUntil(value, _) => WriteOp::Put { key: self.key, value },
             // To the placement, which has no value of the key from now on.
             Act::Delete | Act::Large(..) => WriteOp::Delete { key: self.key },

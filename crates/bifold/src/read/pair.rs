@@ -27,6 +27,13 @@ impl Pair {
         &self.key
     }
 
+    /// Whether the value is a large one with a file of its own: [`Snapshot::get_reader`](crate::Snapshot::get_reader)
+    /// reads it piece by piece.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.kind == Kind::Large
+    }
+
     /// When it expires; `None` if it does not. It had not when the iterator began, or the snapshot that it reads.
     #[must_use]
     pub fn expires_at(&self) -> Option<SystemTime> {
