@@ -60,7 +60,7 @@ pub fn large(bytes: &[u8]) {
     assert!(!said.key.is_empty() && said.key.len() < bytes.len());
     let Some(trailer_at) = bytes.len().checked_sub(large::TRAILER_BYTES as usize) else { return };
     let Ok(named) = large::named(&bytes[trailer_at..], said.file, trailer_at as u64) else { return };
-    let layout = large::Layout::of(said.key.len(), named.len);
+    let layout = large::LargeLayout::of(said.key.len(), named.len);
     assert!(layout.file_bytes() > named.len);
     if layout.file_bytes() != bytes.len() as u64 {
         return;

@@ -68,14 +68,14 @@ pub fn decode_from(input: &mut Input<'_>) -> Result<LargeRef, Corruption> {
 
 /// Where the parts of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub struct LargeLayout {
     /// Where the first chunk begins.
     start: u64,
     /// Bytes of the value.
     len: u64,
 }
 
-impl Layout {
+impl LargeLayout {
     /// The file of a value of `len` bytes, whose key has `key_len`.
     #[must_use]
     pub fn of(key_len: usize, len: u64) -> Self {
@@ -202,7 +202,7 @@ pub fn trailer(named: LargeRef, key_len: usize) -> [u8; TRAILER_BYTES as usize] 
     let mut out = [0; TRAILER_BYTES as usize];
     out[..8].copy_from_slice(&named.len.to_le_bytes());
     out[8..16].copy_from_slice(&named.sum.to_le_bytes());
-    let check = checksum(&out[..16], named.file, Layout::of(key_len, named.len).trailer_at());
+    let check = checksum(&out[..16], named.file, LargeLayout::of(key_len, named.len).trailer_at());
     out[16..].copy_from_slice(&check.to_le_bytes());
     out
 }
@@ -246,7 +246,7 @@ mod tests {
     }
 
     fn value_of(bytes: &[u8], key_len: usize, said: LargeRef) -> Result<Vec<u8>, Corruption> {
-        let layout = Layout::of(key_len, said.len);
+        let layout = LargeLayout::of(key_len, said.len);
         let mut value = Vec::new();
         for index in 0..layout.chunks() {
             let (at, len) = layout.chunk(index);
@@ -258,9 +258,9 @@ mod tests {
     #[test]
     fn parts_are_where_the_layout_says() {
         for len in [1, 100, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 17] {
-            let value: Vec<u8> = (0..len).map(|n| (n * 31 >> 3) as u8).collect();
+            let value: Vec<u8> = (0..len).map(|n| ((n * 31) >> 3) as u8).collect();
             let (bytes, said) = file_of(9, b"the key", &value);
-            let layout = Layout::of(7, len);
+            let layout = LargeLayout::of(7, len);
             assert_eq!(layout.file_bytes(), bytes.len() as u64, "{len}");
             assert_eq!(named(&bytes[layout.trailer_at() as usize..], 9, layout.trailer_at()), Ok(said));
             let is = described(&bytes).unwrap();
@@ -274,7 +274,7 @@ mod tests {
     fn every_flipped_bit_is_found() {
         let value = [7; 300];
         let (bytes, said) = file_of(9, b"key", &value);
-        let layout = Layout::of(3, 300);
+        let layout = LargeLayout::of(3, 300);
         for at in 0..bytes.len() {
             // The reserved bytes of the header are part of its check as well.
             for bit in 0..8 {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn chunks_of_other_places_do_not_match() {
         let (bytes, _) = file_of(9, b"key", &vec![7; 2 * CHUNK_BYTES as usize]);
-        let layout = Layout::of(3, 2 * CHUNK_BYTES);
+        let layout = LargeLayout::of(3, 2 * CHUNK_BYTES);
         let ((first, len), (second, _)) = (layout.chunk(0), layout.chunk(1));
         let chunk = &bytes[first as usize..first as usize + len + 8];
         assert!(checked(chunk, 9, first).is_ok());

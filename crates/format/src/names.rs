@@ -83,7 +83,8 @@ const AGAIN: &str = ".again";
 /// names, too.
 const UNFINISHED_COPY: &str = "own";
 
-/// The kind of the file called `name`. Only the form that [`log`], [`table`], [`value`] and [`large`] write is recognised.
+/// The kind of the file called `name`. Only the form that [`log`], [`table`], [`value`] and [`large`] write is
+/// recognised.
 #[must_use]
 pub fn parse(name: &str) -> FileKind {
     match name {

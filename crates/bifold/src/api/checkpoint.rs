@@ -10,8 +10,8 @@
 //!
 //! Writers, flushes and GC continue from step 3 on, however long copying takes.
 //!
-//! * Tables and large values never change, so they are linked. Logs still grow, so what they hold at step 2 is copied. Value files are
-//!   sealed, so they are linked too, and commits continue in new ones.
+//! * Tables and large values never change, so they are linked. Logs still grow, so what they hold at step 2 is copied.
+//!   Value files are sealed, so they are linked too, and commits continue in new ones.
 //! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
 //!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
 //!   copied in full, and the copy recovers from the same bytes as its origin.

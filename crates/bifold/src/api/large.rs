@@ -11,7 +11,7 @@ use bifold_contract::{Error, Result};
 use crate::{
     api::{db::Db, keyspace::Keyspace, options::Durability, snapshot::Snapshot},
     commit::large::put_large,
-    read::{get::Reader, large::Opened},
+    read::{get::Reader, large::OpenedValue},
 };
 
 /// Large values.
@@ -42,8 +42,8 @@ impl Keyspace {
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) as for [`Keyspace::put`], if the value is longer, if the
     /// keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), and where changes are kept
-    /// ([`retain_changes`](crate::Options::retain_changes)); [`Io`](crate::Error::Io) with the error of `value`, or of a
-    /// file; [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
+    /// ([`retain_changes`](crate::Options::retain_changes)); [`Io`](crate::Error::Io) with the error of `value`, or of
+    /// a file; [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
     /// [`Closed`](crate::Error::Closed). The key is as it was then, except that after a failure of the commit itself it
     /// may have the new value when the database is opened again, as for any commit.
     pub fn put_reader(&self, key: impl AsRef<[u8]>, value: impl Read) -> Result<()> {
@@ -72,8 +72,8 @@ impl Keyspace {
 
 /// Large values.
 impl Snapshot {
-    /// The value that `key` had when the snapshot was taken, to be read piece by piece. It can be read when the snapshot
-    /// is gone.
+    /// The value that `key` had when the snapshot was taken, to be read piece by piece, also when the snapshot is
+    /// dropped.
     ///
     /// # Errors
     /// As [`Keyspace::get`].
@@ -110,13 +110,13 @@ impl Db {
 /// and offset. It keeps the file of the value until it is dropped, whatever is written, and no other process opens the
 /// database for writing before that.
 pub struct ValueReader {
-    value: Opened,
+    value: OpenedValue,
     position: u64,
     reader: Arc<Reader>,
 }
 
 impl ValueReader {
-    fn of(reader: &Arc<Reader>, value: Option<Opened>) -> Option<Self> {
+    fn of(reader: &Arc<Reader>, value: Option<OpenedValue>) -> Option<Self> {
         value.map(|value| Self { value, position: 0, reader: Arc::clone(reader) })
     }
 
@@ -124,8 +124,8 @@ impl ValueReader {
     #[must_use]
     pub fn len(&self) -> u64 {
         match &self.value {
-            Opened::InMemory(value) => value.len() as u64,
-            Opened::Large(reading) => reading.len(),
+            OpenedValue::InMemory(value) => value.len() as u64,
+            OpenedValue::Large(reading) => reading.len(),
         }
     }
 
@@ -145,17 +145,17 @@ impl ValueReader {
 impl BufRead for ValueReader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         match &mut self.value {
-            Opened::InMemory(value) => {
+            OpenedValue::InMemory(value) => {
                 let from = usize::try_from(self.position).unwrap_or(usize::MAX);
                 Ok(value.get(from..).unwrap_or_default())
             }
-            Opened::Large(reading) => reading.bytes_at(self.position).map_err(as_io),
+            OpenedValue::Large(reading) => reading.bytes_at(self.position).map_err(as_io),
         }
     }
 
     fn consume(&mut self, bytes: usize) {
         self.position += bytes as u64;
-        if let Opened::Large(_) = self.value {
+        if let OpenedValue::Large(_) = self.value {
             self.reader.counters.scanned(0, bytes as u64);
         }
     }

@@ -20,7 +20,7 @@ pub(super) enum Gone {
 }
 
 /// What a reader of one value begins with.
-pub(crate) enum Opened {
+pub(crate) enum OpenedValue {
     /// The value, which is in memory.
     InMemory(Value),
     Large(LargeReading),
@@ -31,19 +31,19 @@ impl Reader {
     ///
     /// # Errors
     /// As [`Reader::get`].
-    pub fn open_value(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<Opened>> {
+    pub fn open_value(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<OpenedValue>> {
         let begin = self.counters.sample_get(|| self.clock.now());
         let opened = self.open_newest(tree, key, snapshot)?;
-        let len = |opened: &Opened| match opened {
-            Opened::InMemory(value) => value.len(),
+        let len = |opened: &OpenedValue| match opened {
+            OpenedValue::InMemory(value) => value.len(),
             // Counted as it is read.
-            Opened::Large(_) => 0,
+            OpenedValue::Large(_) => 0,
         };
         self.counters.got(opened.as_ref().map(len), || self.clock.now(), begin);
         Ok(opened)
     }
 
-    fn open_newest(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<Opened>> {
+    fn open_newest(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<OpenedValue>> {
         for _ in 0..MOVES_MAX {
             let view = self.present(tree)?;
             // Again each time: what the view has not may be overwritten by what an older number does not see.
@@ -52,17 +52,17 @@ impl Reader {
                 None => return Ok(None),
                 Some(Live::Large(encoded)) => {
                     if let Some(file) = view.values.large().find(key.len(), decode_large(tree, &encoded)?) {
-                        return Ok(Some(Opened::Large(LargeReading::new(file, key, IoSource::Get)?)));
+                        return Ok(Some(OpenedValue::Large(LargeReading::new(file, key, IoSource::Get)?)));
                     }
                 }
                 Some(live) => match self.value_of(tree, (&view, &view.values), key, live)? {
-                    Looked::Answer(value) => return Ok(value.map(Opened::InMemory)),
+                    Looked::Answer(value) => return Ok(value.map(OpenedValue::InMemory)),
                     Looked::Moved(_) => {}
                 },
             }
         }
         // With its error.
-        Ok(self.get(tree, key, snapshot)?.map(Opened::InMemory))
+        Ok(self.get(tree, key, snapshot)?.map(OpenedValue::InMemory))
     }
 
     /// The value of a version with a file of its own.

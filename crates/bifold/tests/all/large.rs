@@ -71,7 +71,7 @@ struct History {
 impl History {
     fn put(&mut self, n: u32, round: u32, len: u64) {
         let value = bytes(n, round, len);
-        if len % 3 == 0 {
+        if len.is_multiple_of(3) {
             self.bed.ks().put(key(n), &value).unwrap();
         } else {
             self.bed.ks().put_reader(key(n), Pieces(&value, n as usize)).unwrap();

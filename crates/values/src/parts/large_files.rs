@@ -6,10 +6,10 @@
 //! ```
 //!
 //! * **One entry names it**, and it never changes. So it is alive as a whole or dead as a whole, and no GC moves it.
-//! * **Its entry decides.** A rewrite that drops the entry reports the file ([`LargeRewriter`]). If the entry never came
-//!   into a table, no manifest has named the file.
-//! * **It is deleted when nobody reads it.** Who reads it holds a [`LargeFile`]. A reader that has found the entry in an
-//!   older view and comes too late looks the key up again, as for a value that has moved.
+//! * **Its entry decides.** A rewrite that drops the entry reports the file ([`LargeRewriter`]). If the entry never
+//!   came into a table, no manifest has named the file.
+//! * **It is deleted when nobody reads it.** Who reads it holds a [`LargeFile`]. A reader that has found the entry in
+//!   an older view and comes too late looks the key up again, as for a value that has moved.
 //! * **What no manifest names and no log** is left of a crash or of an error, and is deleted by the next opening.
 
 mod reading;
@@ -28,7 +28,7 @@ use bifold_contract::{
     Corruption, FileId, IoSource, KeyspaceId, LargeEdit, LargeFileMeta, LargeRef, Result, Value, planted,
 };
 use bifold_format::{
-    large::{self, Layout},
+    large::{self, LargeLayout},
     names,
 };
 use bifold_io::{Dir, Reader};
@@ -127,7 +127,7 @@ impl LargeFiles {
 
     /// A commit names the file, or a log does. Called before the entry is in a memtable.
     pub fn refer(&self, named: LargeRef, key_len: usize) {
-        self.list(named, Layout::of(key_len, named.len).file_bytes(), false);
+        self.list(named, LargeLayout::of(key_len, named.len).file_bytes(), false);
     }
 
     /// Takes over what only logs name, from a state before.
@@ -150,7 +150,7 @@ impl LargeFiles {
     /// # Errors
     /// I/O errors.
     pub fn locate(&self, key: &[u8], named: LargeRef) -> Result<Located> {
-        let bytes = Layout::of(key.len(), named.len).file_bytes();
+        let bytes = LargeLayout::of(key.len(), named.len).file_bytes();
         match self.home.dir.len(&names::large(named.file))? {
             Some(found) if found >= bytes => {}
             Some(_) | None => return Ok(Located::Missing),
@@ -169,7 +169,7 @@ impl LargeFiles {
             return Some(Arc::clone(&listed.file));
         }
         // A reader beside a writer: a state before this one has read the log that names it. It is pinned.
-        let bytes = Layout::of(key_len, named.len).file_bytes();
+        let bytes = LargeLayout::of(key_len, named.len).file_bytes();
         (self.home.access == FileAccess::Follow).then(|| LargeFile::of(&self.home, named, bytes))
     }
 
@@ -259,7 +259,7 @@ impl LargeFile {
             new_file: Arc::new(|| FileId::MAX),
             buffers: Buffers::new(Budget::new(0)),
         };
-        Self::of(&Arc::new(home), named, Layout::of(key_len, named.len).file_bytes())
+        Self::of(&Arc::new(home), named, LargeLayout::of(key_len, named.len).file_bytes())
     }
 
     /// Its number.
@@ -302,7 +302,7 @@ impl Drop for LargeFile {
 /// Opens the file that an entry names, and checks its beginning and its end.
 fn open(dir: &Dir, named: LargeRef, (keyspace, key): (KeyspaceId, &[u8])) -> Result<Reader> {
     let reader = dir.open(&names::large(named.file))?;
-    let layout = Layout::of(key.len(), named.len);
+    let layout = LargeLayout::of(key.len(), named.len);
     check_len(&reader, layout)?;
     let mut head = vec![0; layout.head_bytes()];
     reader.read_at(&mut head, 0, IoSource::Metadata)?;
@@ -319,7 +319,7 @@ fn open(dir: &Dir, named: LargeRef, (keyspace, key): (KeyspaceId, &[u8])) -> Res
     Ok(reader)
 }
 
-fn check_len(reader: &Reader, layout: Layout) -> Result<()> {
+fn check_len(reader: &Reader, layout: LargeLayout) -> Result<()> {
     if reader.len() == layout.file_bytes() {
         return Ok(());
     }
@@ -328,7 +328,7 @@ fn check_len(reader: &Reader, layout: Layout) -> Result<()> {
     Err(Corruption::new(at, "large value", expected, found).of(reader.path()))
 }
 
-fn check_trailer(reader: &Reader, layout: Layout, named: LargeRef) -> Result<()> {
+fn check_trailer(reader: &Reader, layout: LargeLayout, named: LargeRef) -> Result<()> {
     let mut last = [0; large::TRAILER_BYTES as usize];
     reader.read_at(&mut last, layout.trailer_at(), IoSource::Metadata)?;
     let said = large::named(&last, named.file, layout.trailer_at()).map_err(|damage| damage.of(reader.path()))?;
@@ -346,7 +346,7 @@ fn check_trailer(reader: &Reader, layout: Layout, named: LargeRef) -> Result<()>
 pub fn verify(dir: &Dir, keyspace: KeyspaceId, named: LargeRef) -> Result<()> {
     let said = described(dir, named.file)?;
     let reader = open(dir, named, (keyspace, &said.key))?;
-    reading::check_all(&reader, Layout::of(said.key.len(), named.len), named)
+    reading::check_all(&reader, LargeLayout::of(said.key.len(), named.len), named)
 }
 
 /// What a file says about itself.

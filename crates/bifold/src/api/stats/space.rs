@@ -24,7 +24,8 @@ use crate::{commit::overwrites::Overwrites, engine::Engine};
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SpaceStats {
-    /// Everything in the directory: the sum of tables, values, large values, logs, manifest, appends, reserve and others.
+    /// Everything in the directory: the sum of tables, values, large values, logs, manifest, appends, reserve and
+    /// others.
     pub dir_bytes: u64,
     /// Tables in use.
     pub tables_bytes: u64,

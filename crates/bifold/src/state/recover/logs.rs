@@ -23,7 +23,7 @@ use bifold_contract::{
 };
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
-    large::{self, Layout},
+    large::{self, LargeLayout},
     log::{self, LogRecord, Operation},
     names, pointer,
     walk::{Met, Walk},
@@ -315,7 +315,7 @@ impl<'a> Finder<'a> {
             }
             (None, Operation::Large { keyspace, key, named }) => {
                 let named = large::decode(named).map_err(damaged)?;
-                let bytes = Layout::of(key.len(), named.len).file_bytes();
+                let bytes = LargeLayout::of(key.len(), named.len).file_bytes();
                 let located = tree.placement().large().locate(key, named)?;
                 (To::Large(LargeFileMeta { keyspace: *keyspace, named, bytes }), located)
             }

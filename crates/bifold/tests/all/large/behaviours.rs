@@ -115,7 +115,7 @@ fn it_is_refused_where_it_would_lose_something() {
     bed.ks().put_reader("key", value()).unwrap();
 }
 
-/// GC that does not ask the index takes the newest value that a group knows of a key: it must know that there is another.
+/// GC that does not ask the index takes the newest value that a group knows of a key: it must know of the other one.
 #[test]
 fn gc_does_not_bring_back_what_a_large_value_has_replaced() {
     for placement in PlacementKind::ALL {

@@ -51,7 +51,7 @@ impl Scene {
     }
 
     fn put(&self, at: usize, n: u32, round: u32, durability: Durability) -> bifold::Result<()> {
-        let value = bytes(n, round, if round % 2 == 0 { LARGE + 1 + u64::from(n) * 9000 } else { 200 });
+        let value = bytes(n, round, if round.is_multiple_of(2) { LARGE + 1 + u64::from(n) * 9000 } else { 200 });
         self.tell(|state| drop(state[at].insert(key(n), value.clone())));
         self.keyspaces[at].put_reader_with(key(n), &value[..], durability)?;
         if durability == Durability::Sync {

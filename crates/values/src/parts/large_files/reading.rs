@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{Corruption, IoSource, LargeRef, Result, Value, planted};
-use bifold_format::large::{self, CHUNK_BYTES, Layout};
+use bifold_format::large::{self, CHUNK_BYTES, LargeLayout};
 use bifold_io::Reader;
 
 use super::LargeFile;
@@ -13,7 +13,7 @@ use crate::parts::buffers::Held;
 #[derive(Debug)]
 pub struct LargeReading {
     file: Arc<LargeFile>,
-    layout: Layout,
+    layout: LargeLayout,
     source: IoSource,
     /// The index of the chunk in `bytes`.
     index: Option<u64>,
@@ -28,7 +28,7 @@ impl LargeReading {
     /// # Errors
     /// I/O errors; corruption.
     pub fn new(file: Arc<LargeFile>, key: &[u8], source: IoSource) -> Result<Self> {
-        let layout = Layout::of(key.len(), file.named.len);
+        let layout = LargeLayout::of(key.len(), file.named.len);
         let _is_checked = file.reader(key)?;
         let memory = file.home.buffers.hold(0, 0);
         Ok(Self { file, layout, source, index: None, bytes: Vec::new(), memory })
@@ -92,7 +92,7 @@ fn unopened(file: &LargeFile) -> bifold_contract::Error {
 /// Reads a chunk and its check into `bytes`, which has just the room for both. Returns the check.
 fn load(
     reader: &Reader,
-    layout: Layout,
+    layout: LargeLayout,
     named: LargeRef,
     index: u64,
     source: IoSource,
@@ -108,7 +108,7 @@ fn load(
 
 fn each_chunk(
     reader: &Reader,
-    layout: Layout,
+    layout: LargeLayout,
     named: LargeRef,
     source: IoSource,
     mut see: impl FnMut(&[u8]),
@@ -128,6 +128,6 @@ fn each_chunk(
 }
 
 /// Reads all chunks and checks them.
-pub(super) fn check_all(reader: &Reader, layout: Layout, named: LargeRef) -> Result<()> {
+pub(super) fn check_all(reader: &Reader, layout: LargeLayout, named: LargeRef) -> Result<()> {
     each_chunk(reader, layout, named, IoSource::Maintenance, |_| {})
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bifold_contract::{
     Entry, Kept, Kind, LargeEdit, LargeFileMeta, Result, Rewriter, SeqNo, ValueEdit, planted, rewrite::RewriteJob,
 };
-use bifold_format::large::{self, Layout};
+use bifold_format::large::{self, LargeLayout};
 
 use super::LargeFiles;
 
@@ -33,7 +33,7 @@ impl LargeRewriter {
     fn file_of(&self, entry: &Entry<'_>) -> Result<LargeFileMeta> {
         let keyspace = self.files.home.keyspace;
         let named = large::decode(entry.payload).map_err(|damage| damage.of(format!("keyspace {keyspace}")))?;
-        Ok(LargeFileMeta { keyspace, named, bytes: Layout::of(entry.key.len(), named.len).file_bytes() })
+        Ok(LargeFileMeta { keyspace, named, bytes: LargeLayout::of(entry.key.len(), named.len).file_bytes() })
     }
 }
 
