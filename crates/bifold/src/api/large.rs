@@ -43,9 +43,10 @@ impl Keyspace {
     /// [`InvalidArgument`](crate::Error::InvalidArgument) as for [`Keyspace::put`], if the value is longer, if the
     /// keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), and where changes are kept
     /// ([`retain_changes`](crate::Options::retain_changes)); [`Io`](crate::Error::Io) with the error of `value`, or of
-    /// a file; [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
-    /// [`Closed`](crate::Error::Closed). The key is as it was then, except that after a failure of the commit itself it
-    /// may have the new value when the database is opened again, as for any commit.
+    /// a file; [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned),
+    /// [`ReadOnly`](crate::Error::ReadOnly), [`Closed`](crate::Error::Closed). The key is as it was then, except that
+    /// after a failure of the commit itself it may have the new value when the database is opened again, as for any
+    /// commit.
     pub fn put_reader(&self, key: impl AsRef<[u8]>, value: impl Read) -> Result<()> {
         self.put_reader_with(key, value, self.durability())
     }
