@@ -17,7 +17,7 @@ mod rewriter;
 mod writer;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     sync::{
         Arc, Mutex, OnceLock,
         atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
@@ -112,10 +112,11 @@ impl LargeFiles {
     fn list(&self, named: LargeRef, bytes: u64, is_recorded: bool) {
         self.has_been_any.store(true, Release);
         let file = LargeFile::of(&self.home, named, bytes);
-        if !is_recorded {
-            self.unrecorded_bytes.fetch_add(bytes, Relaxed);
+        let mut files = self.files.hold();
+        if let Entry::Vacant(vacant) = files.entry(named.file) {
+            vacant.insert(Listed { file, is_recorded });
+            self.unrecorded_bytes.fetch_add(if is_recorded { 0 } else { bytes }, Relaxed);
         }
-        self.files.hold().entry(named.file).or_insert(Listed { file, is_recorded });
     }
 
     /// Bytes in the files that no manifest names yet: the values of commits that no flush has taken into tables, those
