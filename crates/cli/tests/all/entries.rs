@@ -69,7 +69,7 @@ fn values_come_unchanged_from_files_and_standard_input() {
 #[test]
 fn long_files_come_back_and_go_where_other_values_go() {
     let scratch = Scratch::new();
-    let (db, copy, lines) = (scratch.path("db"), scratch.path("copy"), scratch.path("lines"));
+    let (db, copy, lines) = (scratch.path("db"), scratch.path("copy"), scratch.path("lines.tsv"));
     let [db, copy] = [text(&db), text(&copy)];
     let long: Vec<u8> = (0..3_000_001u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
     let file = scratch.write("long", &long);
