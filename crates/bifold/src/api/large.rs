@@ -107,7 +107,7 @@ impl Db {
 /// A value that is read piece by piece: see [`Keyspace::get_reader`].
 ///
 /// Of a large value it has one piece of 256 KiB in memory. Nothing of a piece is handed out before its checksum has
-/// matched: if it does not, reads fail with [`ErrorKind::InvalidData`] and an [`Error`](crate::Error) that names file
+/// matched: if it does not, reads fail with [`ErrorKind::InvalidData`] and an [`Error`] that names file
 /// and offset. It keeps the file of the value until it is dropped, whatever is written, and no other process opens the
 /// database for writing before that.
 pub struct ValueReader {

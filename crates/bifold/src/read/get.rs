@@ -100,7 +100,7 @@ impl Reader {
     /// The newest value of `key`, at `snapshot` or now.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Error::Closed`].
+    /// I/O errors, corruption, [`Error::Closed`](bifold_contract::Error::Closed).
     pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<Value>> {
         let begin = self.counters.sample_get(|| self.clock.now());
         let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| Sight::now(self.visible())))?;
@@ -184,7 +184,7 @@ impl Reader {
     /// Whether `tree` can be read.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`](bifold_contract::Error::Closed).
     pub fn readable(&self, tree: &Tree) -> Result<()> {
         tree.readable(&self.health)
     }
@@ -192,7 +192,7 @@ impl Reader {
     /// The current view of a tree that is not dropped.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`](bifold_contract::Error::Closed).
     pub(super) fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
         // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass
         // for its contents.
