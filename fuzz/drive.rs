@@ -12,6 +12,7 @@ use bifold_format::{
     checksum::checksum,
     filter::{Filter, key_hash, key_hashes},
     frame::{self, Before},
+    large,
     log::{self, LogReader, Tail},
     manifest::{self, ManifestReader},
     pointer,
@@ -46,6 +47,33 @@ pub fn log(bytes: &[u8]) {
 /// The operations of one commit, in an otherwise sound log: this gets past the checksums.
 pub fn log_payload(payload: &[u8]) {
     log(&framed(log::header(5), payload));
+}
+
+/// The file of a large value: its parts as they are, and where what an entry says of it leads.
+pub fn large(bytes: &[u8]) {
+    if let Ok(named) = large::decode(bytes) {
+        let mut again = Vec::new();
+        large::encode(named, &mut again);
+        assert_eq!(large::decode(&again).as_ref(), Ok(&named));
+    }
+    let Ok(said) = large::described(bytes) else { return };
+    assert!(!said.key.is_empty() && said.key.len() < bytes.len());
+    let Some(trailer_at) = bytes.len().checked_sub(large::TRAILER_BYTES as usize) else { return };
+    let Ok(named) = large::named(&bytes[trailer_at..], said.file, trailer_at as u64) else { return };
+    let layout = large::LargeLayout::of(said.key.len(), named.len);
+    assert!(layout.file_bytes() > named.len);
+    if layout.file_bytes() != bytes.len() as u64 {
+        return;
+    }
+    let mut len = 0;
+    for index in 0..layout.chunks() {
+        let (at, chunk) = layout.chunk(index);
+        if let Ok((chunk, _)) = large::checked(&bytes[at as usize..at as usize + chunk + 8], said.file, at) {
+            black_box(chunk);
+        }
+        len += chunk as u64;
+    }
+    assert_eq!((len, layout.trailer_at()), (named.len, trailer_at as u64));
 }
 
 /// The record of a generation of a backup: as it is, and with a sum that matches, so that its fields are decoded.

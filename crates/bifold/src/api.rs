@@ -12,6 +12,7 @@ pub(crate) mod follow;
 pub(crate) mod histogram;
 pub(crate) mod ingest;
 pub(crate) mod keyspace;
+pub(crate) mod large;
 pub(crate) mod merge;
 pub mod metrics;
 pub mod options;

@@ -3,6 +3,7 @@
 pub(crate) mod expiring;
 pub(crate) mod ingest;
 pub(crate) mod kept_logs;
+pub(crate) mod large;
 pub(crate) mod memory;
 pub(crate) mod moves;
 pub(crate) mod notices;

@@ -87,6 +87,7 @@ pub use api::{
     follow::Refreshed,
     ingest::{Ingest, IngestReport},
     keyspace::{Keyspace, Swap},
+    large::ValueReader,
     merge::{Combine, MergeOperator, MergeOperators},
     metrics,
     options::{

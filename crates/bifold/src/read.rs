@@ -4,6 +4,7 @@ mod above;
 pub(crate) mod estimate;
 pub(crate) mod get;
 pub(crate) mod keys;
+pub(crate) mod large;
 pub(crate) mod operands;
 pub(crate) mod pair;
 pub(crate) mod scan;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::{FileId, KeyspaceId, Millis, Pointer, RunId, SeqNo, TableMeta};
+use crate::{FileId, KeyspaceId, LargeRef, Millis, Pointer, RunId, SeqNo, TableMeta};
 
 /// One record of the manifest. Applying all records in order to an empty database gives its current state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -120,6 +120,8 @@ pub struct ValueEdit {
     pub garbage: Vec<(FileId, u64, u64)>,
     /// Files and the tags added to those they have. Ignored for a file that has been deleted meanwhile.
     pub tagged: Vec<(FileId, u32)>,
+    /// Changes to files of large values.
+    pub large: LargeEdit,
     /// What a placement turns into counts at the moment the edit is recorded. Never recorded itself.
     pub pointers: PointerChanges,
 }
@@ -146,8 +148,50 @@ impl ValueEdit {
     /// Whether nothing changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.removed.is_empty() && self.added.is_empty() && self.garbage.is_empty() && self.tagged.is_empty()
+        self.removed.is_empty()
+            && self.added.is_empty()
+            && self.garbage.is_empty()
+            && self.tagged.is_empty()
+            && self.large.is_empty()
     }
+}
+
+/// Changes to files of large values: each is named by the one entry that has its value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LargeEdit {
+    /// The files of entries that come into tables.
+    pub added: Vec<LargeFileMeta>,
+    /// The files of entries that leave the tables.
+    pub removed: Vec<FileId>,
+    /// The files of entries that were dropped before they came into tables. No manifest has named them, and none
+    /// records this.
+    pub unneeded: Vec<FileId>,
+}
+
+impl LargeEdit {
+    /// Whether nothing changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.added.is_empty() && self.removed.is_empty() && self.unneeded.is_empty()
+    }
+
+    /// Adds the changes of another rewrite.
+    pub fn extend(&mut self, other: Self) {
+        self.added.extend(other.added);
+        self.removed.extend(other.removed);
+        self.unneeded.extend(other.unneeded);
+    }
+}
+
+/// What the manifest knows of the file of a large value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LargeFileMeta {
+    /// The keyspace of its entry.
+    pub keyspace: KeyspaceId,
+    /// What the entry says.
+    pub named: LargeRef,
+    /// The file's length, in bytes.
+    pub bytes: u64,
 }
 
 /// What the manifest knows of one value file. The placement that wrote it gives `class`, `group` and `tags` their

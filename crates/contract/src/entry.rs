@@ -26,6 +26,8 @@ pub enum Kind {
     /// The entry's payload is an operand, which the keyspace's merge operator combines with the older versions: it
     /// shadows none of them.
     Operand = 5,
+    /// The entry's payload is an encoded [`LargeRef`](crate::LargeRef): the value has a file of its own.
+    Large = 6,
 }
 
 impl Kind {
@@ -39,6 +41,7 @@ impl Kind {
             3 => Some(Self::InlineUntil),
             4 => Some(Self::PointerUntil),
             5 => Some(Self::Operand),
+            6 => Some(Self::Large),
             _ => None,
         }
     }

@@ -34,14 +34,15 @@ pub mod source;
 pub mod value;
 
 pub use edit::{
-    Edit, KeyspaceEdit, LevelEdit, LogFloor, PointerChanges, TableAdded, TableRemoved, ValueEdit, ValueFileMeta,
+    Edit, KeyspaceEdit, LargeEdit, LargeFileMeta, LevelEdit, LogFloor, PointerChanges, TableAdded, TableRemoved,
+    ValueEdit, ValueFileMeta,
 };
 pub use entry::{Entry, Kind, RangeTombstone};
 pub use error::{Corruption, Error, Result};
 pub use expiry::{Expiring, Millis};
 pub use key::{FileId, KeyspaceId, MAX_KEY_LEN, MAX_VALUE_LEN, RunId, SeqNo};
 pub use levels::{Level, Levels, Run, TableMeta};
-pub use pointer::Pointer;
+pub use pointer::{LargeRef, Pointer};
 pub use policy::{Busy, BusyOutput, CompactionJob, CompactionPolicy, JobShape, Locator};
 pub use rewrite::{Kept, RewriteJob, Rewriter};
 pub use source::IoSource;

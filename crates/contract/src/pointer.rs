@@ -18,3 +18,15 @@ pub struct Pointer {
     /// Length of the record in bytes, including its header and key.
     pub len: u32,
 }
+
+/// What an entry with a large value says of the file that has it. Encoded by `bifold-format` into the payload of a
+/// [`Kind::Large`](crate::Kind::Large) entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LargeRef {
+    /// The file. No other entry names it.
+    pub file: FileId,
+    /// Bytes of the value.
+    pub len: u64,
+    /// A checksum over the checksums of all chunks.
+    pub sum: u64,
+}

@@ -149,7 +149,7 @@ fn numbered(text: &str) -> Option<u64> {
 
 /// Whether a backup has files of this name.
 fn is_kept(name: &str) -> bool {
-    matches!(names::parse(name), FileKind::Log(_) | FileKind::Table(_) | FileKind::Value(_))
+    matches!(names::parse(name), FileKind::Log(_) | FileKind::Table(_) | FileKind::Value(_) | FileKind::Large(_))
 }
 
 /// The sum of a chunk that begins at `offset` of its file.

@@ -11,6 +11,7 @@
 //! | [`mod@pointer`] | addresses of values | `docs/formats/pointer.md` |
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
 //! | [`value`] | separated values | `docs/formats/value.md` |
+//! | [`large`] | large values | `docs/formats/large.md` |
 //! | [`backup`] | generations of a backup | `docs/formats/backup.md` |
 //!
 //! Little-endian throughout; sizes are checked against the bytes at hand before anything is allocated; no decoder
@@ -25,6 +26,7 @@ pub mod compression;
 pub mod filter;
 pub mod forward;
 pub mod frame;
+pub mod large;
 pub mod log;
 pub mod manifest;
 pub mod names;

@@ -9,6 +9,7 @@
 //!           9 merge: the value is an operand
 //!           10 put pointer, with the value │ 11 put pointer until, with the value
 //!              the value here is: length u8 of what kind 2 or 8 has │ that │ the value itself
+//!           12 put large: the value is what the entry says of the file that has it
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
@@ -47,6 +48,7 @@ const PUT_POINTER_UNTIL: u8 = 8;
 const MERGE: u8 = 9;
 const PUT_POINTER_AND_VALUE: u8 = 10;
 const PUT_POINTER_AND_VALUE_UNTIL: u8 = 11;
+const PUT_LARGE: u8 = 12;
 const SKIP: u8 = 16;
 const CHANGES: u8 = 17;
 
@@ -106,6 +108,11 @@ impl<'a> LogEncoder<'a> {
     /// Gives a key an operand of the merge operator.
     pub fn merge(&mut self, keyspace: KeyspaceId, key: &[u8], operand: &[u8]) {
         self.key_and_value(MERGE, keyspace, key, operand);
+    }
+
+    /// Sets a key to a large value, given by the encoded [`LargeRef`](bifold_contract::LargeRef).
+    pub fn large(&mut self, keyspace: KeyspaceId, key: &[u8], named: &[u8]) {
+        self.key_and_value(PUT_LARGE, keyspace, key, named);
     }
 
     /// Deletes a key.
@@ -203,6 +210,8 @@ pub enum Operation<'a> {
     PointerUntil { keyspace: KeyspaceId, key: &'a [u8], payload: &'a [u8], pointer: &'a [u8], value: Option<&'a [u8]> },
     /// Gives a key an operand of the merge operator.
     Merge { keyspace: KeyspaceId, key: &'a [u8], operand: &'a [u8] },
+    /// Sets a key to a large value: the encoded [`LargeRef`](bifold_contract::LargeRef).
+    Large { keyspace: KeyspaceId, key: &'a [u8], named: &'a [u8] },
     /// Deletes a key.
     Delete { keyspace: KeyspaceId, key: &'a [u8] },
     /// Deletes the keys from `start` up to but not including `end`; without `end`, all keys from `start` on.
@@ -228,6 +237,7 @@ impl<'a> Operation<'a> {
             | Self::PutUntil { keyspace, .. }
             | Self::PointerUntil { keyspace, .. }
             | Self::Merge { keyspace, .. }
+            | Self::Large { keyspace, .. }
             | Self::Delete { keyspace, .. }
             | Self::DeleteRange { keyspace, .. } => keyspace,
         }
@@ -370,7 +380,7 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
                 _ => Operation::PointerUntil { keyspace, key, payload, pointer: expiry::split(payload).1, value },
             }
         }
-        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL | MERGE => {
+        PUT | PUT_POINTER | DELETE_RANGE | PUT_UNTIL | PUT_POINTER_UNTIL | MERGE | PUT_LARGE => {
             let value_len = input.varint32()? as usize;
             let (key, value) = (input.take(key_len)?, input.take(value_len)?);
             let has_instant = value_len >= INSTANT_BYTES;
@@ -385,13 +395,14 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
                 }
                 PUT => Operation::Put { keyspace, key, value },
                 MERGE => Operation::Merge { keyspace, key, operand: value },
+                PUT_LARGE => Operation::Large { keyspace, key, named: value },
                 PUT_POINTER => Operation::Pointer { keyspace, key, pointer: value, value: None },
                 _ => Operation::DeleteRange { keyspace, start: key, end: Some(value) },
             }
         }
         other => {
             return Err(
-                start.damage("an operation of kind 1 to 5, or 7 to 11 (upgrade Bifold)", format!("kind {other}"))
+                start.damage("an operation of kind 1 to 5, or 7 to 12 (upgrade Bifold)", format!("kind {other}"))
             );
         }
     })

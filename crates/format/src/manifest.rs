@@ -11,7 +11,8 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Corruption, Edit, FileId, KeyspaceEdit, LevelEdit, LogFloor, SeqNo, TableMeta, ValueEdit, ValueFileMeta,
+    Corruption, Edit, FileId, KeyspaceEdit, LargeFileMeta, LevelEdit, LogFloor, SeqNo, TableMeta, ValueEdit,
+    ValueFileMeta,
     edit::{TableAdded, TableRemoved},
     expiry::INSTANT_MAX,
     key::MAX_SEQNO,
@@ -21,6 +22,7 @@ pub use crate::frame::Tail;
 use crate::{
     bytes::{Input, put_slice, put_varint},
     frame::{self, Before, FILE_HEADER_BYTES, Frame, Frames, HEADER_BYTES},
+    large,
     names::NUMBER_MAX,
     table::properties::{expiring, put_expiring},
 };
@@ -54,6 +56,8 @@ mod tag {
     pub const BOUNDARY: u64 = 29;
     pub const KEYSPACE_EXPIRES: u64 = 31;
     pub const SEEN_TIME: u64 = 33;
+    pub const LARGE_REMOVED: u64 = 35;
+    pub const LARGE_ADDED: u64 = 37;
 }
 
 /// The first bytes of the manifest of the database with this id.
@@ -222,6 +226,16 @@ fn encode_values(edit: &ValueEdit, field: &mut dyn FnMut(u64, Fill<'_>)) {
             put_varint(b, u64::from(tags));
         });
     }
+    for &file in &edit.large.removed {
+        field(tag::LARGE_REMOVED, &|b| put_varint(b, file));
+    }
+    for file in &edit.large.added {
+        field(tag::LARGE_ADDED, &|b| {
+            put_varint(b, u64::from(file.keyspace));
+            put_varint(b, file.bytes);
+            large::encode(file.named, b);
+        });
+    }
 }
 
 fn encode_keyspace(change: &KeyspaceEdit, out: &mut Vec<u8>) {
@@ -382,6 +396,11 @@ fn decode_field(tag: u64, body: &mut Input<'_>, edit: &mut Edit) -> Result<Known
             garbage.push((body.varint()?, body.varint()?, body.varint()?));
         }
         tag::VALUE_TAGGED => edit.values.tagged.push((body.varint()?, body.varint32()?)),
+        tag::LARGE_REMOVED => edit.values.large.removed.push(file_number(body)?),
+        tag::LARGE_ADDED => {
+            let (keyspace, bytes) = (body.varint32()?, body.varint()?);
+            edit.values.large.added.push(LargeFileMeta { keyspace, bytes, named: large::decode_from(body)? });
+        }
         _ => return Ok(Known::No),
     }
     Ok(Known::Yes)

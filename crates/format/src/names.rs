@@ -27,6 +27,8 @@ pub enum FileKind {
     Table(FileId),
     /// `000014.val`: a value file.
     Value(FileId),
+    /// `000015.large`: a large value.
+    Large(FileId),
     /// The manifest.
     Manifest,
     /// A file that a crash left unfinished.
@@ -57,6 +59,12 @@ pub fn value(id: FileId) -> String {
     format!("{id:06}.val")
 }
 
+/// The name of the file of a large value.
+#[must_use]
+pub fn large(id: FileId) -> String {
+    format!("{id:06}.large")
+}
+
 /// The second name that a log or a value file has for a moment while recovery makes its name durable.
 #[must_use]
 pub fn again(name: &str) -> String {
@@ -75,7 +83,8 @@ const AGAIN: &str = ".again";
 /// names, too.
 const UNFINISHED_COPY: &str = "own";
 
-/// The kind of the file called `name`. Only the form that [`log`], [`table`] and [`value`] write is recognised.
+/// The kind of the file called `name`. Only the form that [`log`], [`table`], [`value`] and [`large`] write is
+/// recognised.
 #[must_use]
 pub fn parse(name: &str) -> FileKind {
     match name {
@@ -93,6 +102,7 @@ pub fn parse(name: &str) -> FileKind {
         (Some(id), "log") if log(id) == name => FileKind::Log(id),
         (Some(id), "tbl") if table(id) == name => FileKind::Table(id),
         (Some(id), "val") if value(id) == name => FileKind::Value(id),
+        (Some(id), "large") if large(id) == name => FileKind::Large(id),
         _ => FileKind::Unknown,
     }
 }
@@ -107,6 +117,7 @@ mod tests {
             assert_eq!(parse(&log(id)), FileKind::Log(id));
             assert_eq!(parse(&table(id)), FileKind::Table(id));
             assert_eq!(parse(&value(id)), FileKind::Value(id));
+            assert_eq!(parse(&large(id)), FileKind::Large(id));
         }
         assert_eq!(log(12), "000012.log");
     }

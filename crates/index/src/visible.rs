@@ -460,7 +460,7 @@ fn is_live(
 ) -> bool {
     let is_value = match entry.kind {
         // Whoever asked resolves it.
-        Kind::Inline | Kind::Pointer | Kind::Operand => true,
+        Kind::Inline | Kind::Pointer | Kind::Operand | Kind::Large => true,
         Kind::Delete => false,
         Kind::InlineUntil | Kind::PointerUntil => entry.expires_at().is_some_and(|instant| instant > time),
     };

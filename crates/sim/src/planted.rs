@@ -132,6 +132,7 @@ const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_y
 const SALVAGE: Test = Test::Integration("bifold", "all", "salvage_database::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
+const LARGE: Test = Test::Integration("bifold", "all", "large::");
 const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
@@ -289,6 +290,14 @@ pub const ALL: &[Planted] = &[
     bug("an_empty_log_is_a_gap", CHANGES),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),
+    bug("large_named_before_sync", LARGE),
+    bug("large_flush_forgets", LARGE),
+    bug("large_flush_leaves_dropped", LARGE),
+    bug("large_merge_leaves_file", LARGE),
+    bug("large_orphans_stay", LARGE),
+    bug("large_deleted_under_readers", LARGE),
+    bug("large_unverified", LARGE),
+    bug("large_without_note", LARGE),
     bug("ingest_takes_any_order", INGEST),
     bug("ingest_over_memtable", INGEST),
     bug("ingest_at_the_bottom", INGEST),

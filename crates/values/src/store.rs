@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! engine ─▶ ValueStore ─┬─▶ ValueFiles   durability, the manifest, deleting files: the same for every placement
+//!                       ├─▶ LargeFiles   large values: no placement knows of them
 //!                       └─▶ Placement    where a value is written, what GC picks
 //! ```
 //!
@@ -9,17 +10,21 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
+use bifold_contract::{Error, FileId, IoSource, LargeEdit, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
 
 use crate::{
-    parts::value_files::{Stretches, ValueFiles},
-    placement::{FilesHeld, Located, Placement},
+    parts::{
+        large_files::{LargeFiles, LargeRewriter},
+        value_files::{Stretches, ValueFiles},
+    },
+    placement::{FilesHeld, Located, Placement, RewriteJob, Rewriter},
     placements::inline::Inline,
 };
 
 /// The values of one keyspace. Dereferences to the placement, for what that alone decides.
 pub struct ValueStore<P: ?Sized = dyn Placement> {
     files: Arc<ValueFiles>,
+    large: Arc<LargeFiles>,
     /// [`Profile::reads_by_address`](crate::placement::Profile::reads_by_address).
     reads_by_address: bool,
     placement: Box<P>,
@@ -64,7 +69,28 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// As [`ValueStore::new`], with the type of the placement kept.
     #[must_use]
     pub fn of(files: Arc<ValueFiles>, placement: Box<P>) -> Self {
-        Self { files, reads_by_address: placement.profile().reads_by_address, placement }
+        let large = Arc::new(LargeFiles::open(files.context(), &LargeEdit::default()));
+        Self { files, large, reads_by_address: placement.profile().reads_by_address, placement }
+    }
+
+    /// The same store with these large values.
+    #[must_use]
+    pub fn with_large(self, large: LargeFiles) -> Self {
+        Self { large: Arc::new(large), ..self }
+    }
+
+    /// Its large values.
+    #[must_use]
+    pub fn large(&self) -> &Arc<LargeFiles> {
+        &self.large
+    }
+
+    /// See [`Placement::rewriter`]. The placement sees no entries of large values.
+    ///
+    /// # Errors
+    /// As [`Placement::rewriter`].
+    pub fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(LargeRewriter::around(&self.large, job, self.placement.rewriter(job)?))
     }
 
     /// Determines what the next [`ValueStore::sync`] covers: everything routed so far. Called under the commit lock.
@@ -155,7 +181,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// cache, from which value files may be mapped.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.files.memory_bytes() + self.placement.memory_bytes()
+        self.files.memory_bytes() + self.large.memory_bytes() + self.placement.memory_bytes()
     }
 
     /// See [`Placement::largest_unit`].
@@ -195,6 +221,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.unhide(edit);
         self.placement.comes_into_force(edit);
         self.files.installed(edit);
+        self.large.installed(&edit.large);
         if !edit.removed.is_empty() {
             self.placement.files_were_deleted(&self.files);
         }
@@ -206,10 +233,10 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.placement.give_up(&self.files, edit);
     }
 
-    /// All value files as one edit, with which a new manifest begins.
+    /// All value files, and those of large values, as one edit, with which a new manifest begins.
     #[must_use]
     pub fn recorded(&self) -> ValueEdit {
-        self.files.recorded()
+        ValueEdit { large: self.large.recorded(), ..self.files.recorded() }
     }
 
     /// Files that are no longer needed: drained by moves that are durable (numbers up to `durable`) and that all
@@ -249,6 +276,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// The keyspace is dropped: its files are deleted when the last reader releases them.
     pub fn drop_files(&self) {
         self.files.drop_all();
+        self.large.drop_all();
     }
 
     /// All its files that exist, drained files included.

@@ -247,6 +247,10 @@ impl Changes {
         }
         let operations: std::result::Result<Vec<_>, _> = record.operations().collect();
         let operations = operations.map_err(|damage| damage.of(reader.path()))?;
+        if operations.iter().any(|operation| matches!(operation, Operation::Large { .. })) {
+            let expected = "no large value: `put_reader` is refused where changes are kept";
+            return Err(Corruption::new(record.offset, "log record", expected, "one").of(reader.path()));
+        }
         let is_of_gc = operations.iter().any(is_move) && !planted!("moves_are_changes");
         let numbered = operations.iter().zip(record.first_seqno..).filter(|_| !is_of_gc);
         let unseen = numbered.filter(|(_, seqno)| *seqno >= self.next);
@@ -284,6 +288,8 @@ fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> Change {
         Operation::PointerUntil { key, payload, value, .. } => {
             Change { expires_at: Some(moment_of(expiry::split(payload).0)), ..put(key, value.unwrap_or(payload)) }
         }
+        // Not where changes are kept: the step before has refused it.
+        Operation::Large { key, named, .. } => put(key, named),
         Operation::Merge { key, operand, .. } => new(keyspace, seqno, ChangeKind::Merge, key, Some(operand)),
         Operation::Delete { key, .. } => new(keyspace, seqno, ChangeKind::Delete, key, None),
         Operation::DeleteRange { start, end, .. } => {

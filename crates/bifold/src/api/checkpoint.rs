@@ -10,8 +10,8 @@
 //!
 //! Writers, flushes and GC continue from step 3 on, however long copying takes.
 //!
-//! * Tables never change, so they are linked. Logs still grow, so what they hold at step 2 is copied. Value files are
-//!   sealed, so they are linked too, and commits continue in new ones.
+//! * Tables and large values never change, so they are linked. Logs still grow, so what they hold at step 2 is copied.
+//!   Value files are sealed, so they are linked too, and commits continue in new ones.
 //! * **A file is linked only if recovery of either database leaves it as it is**: the manifest records all of it, so
 //!   recovery truncates nothing. A database open read-only cannot record what a killed process left. Such files are
 //!   copied in full, and the copy recovers from the same bytes as its origin.
@@ -28,10 +28,13 @@ use std::{
     sync::Arc,
 };
 
-use bifold_contract::{Edit, Error, FileId, IoSource, LogFloor, Result, ValueFileMeta, planted};
+use bifold_contract::{Edit, Error, FileId, IoSource, LargeFileMeta, LogFloor, Result, ValueFileMeta, planted};
 use bifold_format::names;
 use bifold_io::{Dir, Reader};
-use bifold_values::parts::value_files::{ORDERED, SORTED};
+use bifold_values::parts::{
+    large_files::LargeFile,
+    value_files::{ORDERED, SORTED},
+};
 
 use self::target::{CHECKPOINT, Target};
 use crate::{
@@ -108,8 +111,10 @@ pub(crate) struct Plan {
     pub database_id: u64,
     /// Its logs, up to where the copy ends.
     pub logs: Vec<(LogFile, Reader)>,
-    /// Its tables and value files.
+    /// Its tables, value files and large values.
     pub files: Vec<Piece>,
+    /// Its large values, also those that only its logs name.
+    pub large: Vec<LargeFileMeta>,
     /// Keeps the files from being deleted.
     _held: Vec<Arc<dyn Any + Send + Sync>>,
 }
@@ -149,18 +154,23 @@ pub(crate) fn plan(engine: &Engine) -> Result<Plan> {
         .map(|added| Piece { name: names::table(added.table.id), bytes: added.table.bytes, way: Way::Link })
         .collect();
     files.extend(value_files(engine, &state, &end)?);
+    let large = large_values(engine, &state, &end)?;
+    let piece = |file: &LargeFileMeta| Piece { name: names::large(file.named.file), bytes: file.bytes, way: Way::Link };
+    files.extend(large.iter().map(piece));
     let open = |log: LogFile| Ok((log, engine.dir.open_held(&names::log(log.id))?));
-    let logs = end.logs.into_iter().map(open).collect::<Result<_>>()?;
+    let logs = end.logs.iter().copied().map(open).collect::<Result<_>>()?;
     let trees = engine.trees.all();
     let versions = trees.iter().map(|tree| Arc::clone(&tree.view().version) as Arc<dyn Any + Send + Sync>);
-    let held = versions.chain(trees.iter().map(|tree| tree.placement().hold_files())).collect();
-    Ok(Plan { state, database_id: manifest.database_id(), logs, files, _held: held })
+    let held = versions.chain(trees.iter().map(|tree| tree.placement().hold_files()));
+    let held = held.chain(end.large.iter().map(|file| Arc::clone(file) as _)).collect();
+    Ok(Plan { state, database_id: manifest.database_id(), logs, files, large, _held: held })
 }
 
 /// Where the copy ends.
 struct CopyEnd {
     logs: Vec<LogFile>,
     values: BTreeSet<FileId>,
+    large: Vec<Arc<LargeFile>>,
     /// Values are separated, and the database is open for writing. Recovery of the copy truncates what its manifest
     /// does not record, in files that both databases share: so all of it must be recorded, and durable before that.
     shares_values: bool,
@@ -179,6 +189,7 @@ fn end_here(engine: &Engine) -> Result<CopyEnd> {
     Ok(CopyEnd {
         logs: wal.files(),
         values: trees.iter().flat_map(|p| p.placement().live_files()).collect(),
+        large: trees.iter().flat_map(|p| p.placement().large().all()).collect(),
         shares_values,
     })
 }
@@ -206,6 +217,20 @@ fn value_files(engine: &Engine, state: &Edit, end: &CopyEnd) -> Result<Vec<Piece
         // Recovery of the copy would copy a shared file before it truncates it. And another process may append to it.
         let way = if actual == recorded && !growing.contains(&id) { Way::Link } else { Way::Copy };
         files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
+    }
+    Ok(files)
+}
+
+/// The large values of the copy: those that the manifest names, and those that only logs name. They never change.
+fn large_values(engine: &Engine, state: &Edit, end: &CopyEnd) -> Result<Vec<LargeFileMeta>> {
+    let recorded: BTreeSet<FileId> = state.values.large.added.iter().map(|file| file.named.file).collect();
+    let mut files = Vec::new();
+    for file in end.large.iter().map(|file| file.meta()) {
+        // Another process may have dropped an entry that this reader has met in a log.
+        let is_sure = engine.options.access != Access::Follow || recorded.contains(&file.named.file);
+        if is_sure || engine.dir.len(&names::large(file.named.file))?.is_some() {
+            files.push(file);
+        }
     }
     Ok(files)
 }

@@ -109,6 +109,7 @@ impl Stats {
         for (part, bytes) in [
             ("tables", space.tables_bytes),
             ("values", space.values_bytes),
+            ("large", space.large_bytes),
             ("logs", space.logs_bytes),
             ("manifest", space.manifest_bytes),
             ("appends", space.appends_bytes),

@@ -12,6 +12,7 @@ use crate::{
     read::{get::Reader, pair::Pair, scan::Range},
     state::{
         snapshot::{Holder, SnapshotGuard},
+        time::Sight,
         tree::Tree,
     },
 };
@@ -33,13 +34,17 @@ impl Snapshot {
         Self::new(handle, Arc::new(handle.open_snapshot(Holder::Snapshot)))
     }
 
+    pub(super) fn sight(&self) -> Sight {
+        self.guard.sight()
+    }
+
     pub(crate) fn new(handle: &Arc<Handle>, guard: Arc<SnapshotGuard>) -> Self {
         Self { handle: Arc::clone(handle), guard }
     }
 
     /// Reads the tree of `keyspace` in the state that this snapshot is of. Handles of a database that another process
     /// writes may be of other states.
-    fn read<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&Arc<Reader>, &Arc<Tree>) -> T) -> T {
+    pub(super) fn read<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&Arc<Reader>, &Arc<Tree>) -> T) -> T {
         let engine = &self.handle.engine;
         let of_this_state = match self.handle.follower.is_some() {
             true => engine.trees.get(keyspace.tree().keyspace),

@@ -58,7 +58,7 @@ pub struct Stats {
     pub write_amp: f64,
     /// Bytes read for gets and scans over user bytes they returned.
     pub read_amp: f64,
-    /// Bytes of tables, value files, logs and manifest over estimated live bytes.
+    /// Bytes of tables, value files, large values, logs and manifest over estimated live bytes.
     pub space_amp: f64,
     /// Memory by use.
     pub memory: MemoryStats,
@@ -278,10 +278,12 @@ impl Stats {
         let (user_written, user_read) = (counters.user_bytes_written(), counters.reads.sum(USER_BYTES_READ));
         let keyspaces: Vec<KeyspaceStats> = engine.trees.all().iter().map(|p| KeyspaceStats::of(p)).collect();
         let space = SpaceStats::of(engine, &keyspaces);
-        let files = space.tables_bytes + space.values_bytes + space.logs_bytes + space.manifest_bytes;
+        let files =
+            space.tables_bytes + space.values_bytes + space.large_bytes + space.logs_bytes + space.manifest_bytes;
         let memtables: u64 = keyspaces.iter().map(|k| k.memtable_bytes).sum();
         let live = space.live_bytes_estimate
             + space.live_values_estimate
+            + space.large_bytes
             + engine.trees.all().iter().map(|p| memtable_data_bytes(p)).sum::<u64>();
         let source = |s: IoSource| SourceStats {
             source: s.name(),

@@ -8,9 +8,9 @@
 //! While another process writes, it verifies the state that it finds at the beginning, as a reader of that state would
 //! see it ([`crate::state::follow`]). Nothing is deleted until it ends.
 
-use std::{path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-use bifold_contract::{Corruption, Error, FileId, Result, TableMeta};
+use bifold_contract::{Corruption, Error, FileId, LargeFileMeta, Result, TableMeta};
 use bifold_format::names;
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{
@@ -20,6 +20,7 @@ use bifold_io::{
 };
 use bifold_values::parts::{
     budget::Memory,
+    large_files,
     value_files::{self, FileAccess, restore_names},
 };
 
@@ -101,8 +102,13 @@ pub fn verify_in(
         let damage = check.patiently(|| value_files::verify(&check.dir, file)).err();
         check.report.problems.extend(damage);
     }
+    for file in state.large.values() {
+        check.large(file, &mut progress);
+    }
     check.tails(&state, &files, &mut progress)?;
-    check.logs(&state, &files, &mut progress);
+    for file in check.logs(&state, &files, &mut progress).values() {
+        check.large(file, &mut progress);
+    }
     Ok(check.report)
 }
 
@@ -184,6 +190,12 @@ impl Check<'_> {
         Ok(())
     }
 
+    fn large(&mut self, file: &LargeFileMeta, progress: &mut impl FnMut(VerifyProgress<'_>)) {
+        self.begin(&names::large(file.named.file), progress);
+        let damage = self.patiently(|| large_files::verify(&self.dir, file.keyspace, file.named)).err();
+        self.report.problems.extend(damage);
+    }
+
     /// Checks what value files hold after the lengths in the manifest, and files that the manifest does not record.
     fn tails(
         &mut self,
@@ -221,8 +233,14 @@ impl Check<'_> {
         if found.is_empty() { first.map(|()| found) } else { Ok(found) }
     }
 
-    /// Walks the logs as opening does, and reports what would keep the database from opening.
-    fn logs(&mut self, state: &ManifestState, files: &Files, progress: &mut impl FnMut(VerifyProgress<'_>)) {
+    /// Walks the logs as opening does, and reports what would keep the database from opening. Returns the large values
+    /// that only the logs name.
+    fn logs(
+        &mut self,
+        state: &ManifestState,
+        files: &Files,
+        progress: &mut impl FnMut(VerifyProgress<'_>),
+    ) -> BTreeMap<FileId, LargeFileMeta> {
         let live: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= state.log_floor.log).collect();
         live.iter().for_each(|&id| self.begin(&names::log(id), progress));
         let found = match self.access {
@@ -232,16 +250,20 @@ impl Check<'_> {
             }
             FileAccess::Follow => self.patiently(|| self.walk_followed_logs()),
         };
-        // `tails` has already reported damaged values after the recorded lengths.
-        if let Err(error) = found
-            && self.report.problems.iter().all(|known| known.to_string() != error.to_string())
-        {
-            self.report.problems.push(error);
+        match found {
+            Ok(large) => large,
+            Err(error) => {
+                // `tails` has already reported damaged values after the recorded lengths.
+                if self.report.problems.iter().all(|known| known.to_string() != error.to_string()) {
+                    self.report.problems.push(error);
+                }
+                BTreeMap::new()
+            }
         }
     }
 
     /// Walks the logs as they are now, in the order of a reader: a recovery may have truncated them meanwhile.
-    fn walk_followed_logs(&self) -> Result<()> {
+    fn walk_followed_logs(&self) -> Result<BTreeMap<FileId, LargeFileMeta>> {
         let catch_up = || self.held.catch_up.as_deref().map_or(Ok(()), CatchUp::catch_up);
         let missing = || Error::NotFound { path: self.dir.path().into() };
         let state = read_manifest(&self.dir)?.ok_or_else(missing)?;
@@ -254,7 +276,12 @@ impl Check<'_> {
         self.walk_logs(&state, (&files, &[]), &spans)
     }
 
-    fn walk_logs(&self, state: &ManifestState, (files, present): (&Files, &[FileId]), spans: &[LogSpan]) -> Result<()> {
+    fn walk_logs(
+        &self,
+        state: &ManifestState,
+        (files, present): (&Files, &[FileId]),
+        spans: &[LogSpan],
+    ) -> Result<BTreeMap<FileId, LargeFileMeta>> {
         files.check_numbers(&self.dir, state.next_file)?;
         state.check_logs(&self.dir, files)?;
         let context = Arc::new(TableContext::new(0, 0));
@@ -262,6 +289,7 @@ impl Check<'_> {
         let numbers = Numbers::from(files.last.saturating_add(1));
         let own = (OwnPlacements::OnlyFiles, self.access);
         let trees = state.open_trees(&self.dir, &context, (&memory, &Arc::default()), &numbers, present, own)?;
-        Logs::find(&self.dir, state, (spans, state.log_floor.first), trees.iter().map(|tree| &**tree)).map(drop)
+        let trees = trees.iter().map(|tree| &**tree);
+        Ok(Logs::find(&self.dir, state, (spans, state.log_floor.first), trees)?.large)
     }
 }

@@ -102,7 +102,7 @@ impl Asking {
     /// Asks about an entry of the merge.
     fn ask(&mut self, entry: &Entry<'_>) -> Result<()> {
         let value = || match entry.kind {
-            Kind::Pointer | Kind::Operand => self.value(entry.key, entry.seqno),
+            Kind::Pointer | Kind::Operand | Kind::Large => self.value(entry.key, entry.seqno),
             _ => Ok(Value::copy_of(entry.payload)),
         };
         let decided = match self.decide((entry.key, entry.seqno), &value) {

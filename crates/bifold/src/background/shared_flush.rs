@@ -171,7 +171,8 @@ fn joined(outputs: impl Iterator<Item = Output>) -> Output {
     for output in outputs {
         all.tables.extend(output.tables);
         all.held.extend(output.held);
-        let ValueEdit { removed, added, garbage: of_range, tagged, pointers } = output.values;
+        let ValueEdit { removed, added, garbage: of_range, tagged, large, pointers } = output.values;
+        all.values.large.extend(large);
         all.values.pointers.extend(pointers);
         all.values.removed.extend(removed);
         all.values.added.extend(added);

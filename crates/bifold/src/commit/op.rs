@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bifold_contract::{
     Entry, Error, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo,
     expiry::{self, INSTANT_BYTES},
-    key,
+    key, planted,
 };
 use bifold_values::placement::WriteOp;
 
@@ -35,6 +35,8 @@ pub(crate) enum Act<'a> {
     PointerUntil(&'a [u8]),
     /// Adds an operand of the keyspace's merge operator.
     Merge(&'a [u8]),
+    /// Sets the value, a large one, by what is said of its file, encoded; and bytes of the value.
+    Large(&'a [u8], u64),
     /// Deletes the key.
     Delete,
     /// Deletes all keys from the operation's key up to this one, exclusive; without one, to the end.
@@ -75,7 +77,7 @@ impl Op<'_> {
                 }
                 Ok(())
             }
-            Act::Pointer(_) | Act::PointerUntil(_) | Act::Delete => key::check_key(self.key),
+            Act::Pointer(_) | Act::PointerUntil(_) | Act::Large(..) | Act::Delete => key::check_key(self.key),
             Act::DeleteRange(end) => [Some(self.key), end].into_iter().flatten().try_for_each(|bound| {
                 if bound.len() > key::MAX_KEY_LEN + 1 {
                     return Err(Error::invalid(
@@ -91,9 +93,11 @@ impl Op<'_> {
     /// Bytes it adds.
     pub fn bytes(&self) -> u64 {
         let rest = match self.act {
-            Act::Put(payload) | Act::Pointer(payload) | Act::PointerUntil(payload) | Act::Merge(payload) => {
-                payload.len()
-            }
+            Act::Put(payload)
+            | Act::Pointer(payload)
+            | Act::PointerUntil(payload)
+            | Act::Large(payload, _)
+            | Act::Merge(payload) => payload.len(),
             Act::PutUntil(value, _) => value.len() + INSTANT_BYTES,
             Act::Delete => 0,
             Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
@@ -108,8 +112,10 @@ impl Op<'_> {
     pub fn route(&self, seqno: SeqNo) -> Result<Option<Pointer>> {
         let op = match self.act {
             _ if !self.tree.routes => return Ok(None),
+            Act::Large(..) if planted!("large_without_note") => return Ok(None),
             Act::Put(value) | Act::PutUntil(value, _) => WriteOp::Put { key: self.key, value },
-            Act::Delete => WriteOp::Delete { key: self.key },
+            // To the placement, which has no value of the key from now on.
+            Act::Delete | Act::Large(..) => WriteOp::Delete { key: self.key },
             Act::DeleteRange(end) => WriteOp::DeleteRange { start: self.key, end },
             // An operand stays inline, and what it is above stays live.
             Act::Pointer(_) | Act::PointerUntil(_) | Act::Merge(_) => return Ok(None),
@@ -152,6 +158,7 @@ pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
             memtable.insert(&Entry { key: op.key, seqno, kind: Kind::PointerUntil, payload });
         }
         Act::Merge(operand) => memtable.insert(&Entry::operand(op.key, seqno, operand)),
+        Act::Large(payload, _) => memtable.insert(&Entry { key: op.key, seqno, kind: Kind::Large, payload }),
         Act::Delete => memtable.insert(&Entry::delete(op.key, seqno)),
         Act::DeleteRange(end) => {
             memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });

@@ -102,7 +102,7 @@ impl Op<'_> {
                 overwrites.put(bytes);
                 bytes
             }
-            (Act::Delete, None) => overwrites.mean_bytes.load(Relaxed),
+            (Act::Delete | Act::Large(..), None) => overwrites.mean_bytes.load(Relaxed),
             _ => return None,
         };
         sampled_bytes(seqno, bytes).map(|bytes| Sampled { tree: self.tree, key: self.key, seqno, bytes })

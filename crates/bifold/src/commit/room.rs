@@ -258,7 +258,7 @@ impl Room {
             self.look_at.store(written + often.min(spare / 8), Relaxed);
             self.fit_reserve(data_bytes, free, needed);
         }
-        let writes_values = ops.iter().any(|op| matches!(op.act, Act::Put(_) | Act::PutUntil(..)));
+        let writes_values = ops.iter().any(|op| matches!(op.act, Act::Put(_) | Act::PutUntil(..) | Act::Large(..)));
         match is_short {
             true if writes_values && !planted!("puts_until_full") => Err(self.full(free, needed + 2 * bytes)),
             true => self.ensure(2 * bytes).map(|()| true),

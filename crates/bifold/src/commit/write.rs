@@ -43,6 +43,11 @@ const POINTER_BYTES: usize = 12;
 /// The largest commit, in bytes: what one log record can hold, with a margin.
 pub(crate) const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
 
+/// A memtable is sealed before it names files of large values with more bytes than so many memtables have, and than so
+/// many bytes: only a flush finds out which of them are overwritten.
+const LARGE_MEMTABLES: u64 = 4;
+const LARGE_BYTES_MIN: u64 = 16 << 20;
+
 /// What must hold for a commit to be made.
 pub(crate) trait Condition {
     /// Called without the commit lock, right before it is taken. What takes long is done here.
@@ -234,6 +239,7 @@ impl Committer {
                         encoder.pointer_and_value_until(keyspace, op.key, to, value)
                     }
                     (Act::Merge(operand), _) => encoder.merge(keyspace, op.key, operand),
+                    (Act::Large(named, _), _) => encoder.large(keyspace, op.key, named),
                     (Act::Delete, _) => encoder.delete(keyspace, op.key),
                     (Act::DeleteRange(end), _) => encoder.delete_range(keyspace, op.key, end),
                 }
@@ -262,7 +268,8 @@ impl Committer {
         };
         let mut full: Vec<Arc<Tree>> = Vec::new();
         for op in ops {
-            if full.iter().all(|p| !Arc::ptr_eq(p, op.tree)) && overfull(op.tree) {
+            let holds_much = || has_many_large_values(op, LARGE_BYTES_MIN.max(LARGE_MEMTABLES * self.memtable_bytes));
+            if full.iter().all(|p| !Arc::ptr_eq(p, op.tree)) && (overfull(op.tree) || holds_much()) {
                 full.push(Arc::clone(op.tree));
             }
         }
@@ -273,6 +280,14 @@ impl Committer {
         }
         if full.is_empty() { Ok(false) } else { self.state.seal(wal, &full).map(|()| true) }
     }
+}
+
+/// Whether the memtable of an operation that puts a large value names files with more than so many bytes. The file of
+/// this one is among them, and does not count.
+fn has_many_large_values(op: &Op<'_>, most: u64) -> bool {
+    let Act::Large(_, len) = op.act else { return false };
+    let view = op.tree.view();
+    !view.active.memtable.is_empty() && view.values.large().unrecorded_bytes() > most.saturating_add(len)
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ impl Reader {
         let version = |kind: Kind, payload: &[u8]| match kind {
             Kind::Pointer => decode_pointer(tree, payload).map(NewestAbove::Separated),
             Kind::PointerUntil => decode_pointer(tree, expiry::split(payload).1).map(NewestAbove::Separated),
-            Kind::Inline | Kind::InlineUntil | Kind::Delete => Ok(NewestAbove::Other),
+            Kind::Inline | Kind::InlineUntil | Kind::Large | Kind::Delete => Ok(NewestAbove::Other),
             // It overwrites nothing.
             Kind::Operand => {
                 let below = self.current_pointer(tree, key)?;

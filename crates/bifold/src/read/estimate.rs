@@ -3,7 +3,7 @@
 //! * Tables: metadata, and the index of those tables that a bound lies in. Wrong by half a block for each of these.
 //! * Memtables: up to 1000 entries are counted; of more, two descents say which part it is. Wrong as nodes are
 //!   unequally full.
-//! * Separated values: the keyspace's live values, shared out by entries. Wrong as values are unequal.
+//! * Separated and large values: the keyspace's live values, shared out by entries. Wrong as values are unequal.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub struct RangeSize {
     pub tables_bytes: u64,
     /// Bytes in memtables.
     pub memtables_bytes: u64,
-    /// Bytes of separated values that are live.
+    /// Bytes of separated values that are live, and of large values.
     pub values_bytes: u64,
 }
 
@@ -54,7 +54,8 @@ impl Reader {
             in_memtables.add(share, all);
         }
         let entries = in_tables.entries + in_memtables.entries;
-        let live = if tree.separates { view.values.space().live_bytes as f64 } else { 0.0 };
+        let separated = if tree.separates { view.values.space().live_bytes } else { 0 };
+        let live = (separated + view.values.large().sizes().1) as f64;
         let of_all = entries / (all_entries(&view) as f64).max(1.0);
         Ok(RangeSize {
             entries: entries.round() as u64,

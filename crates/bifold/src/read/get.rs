@@ -19,14 +19,12 @@ use std::{
     },
 };
 
-use bifold_contract::{
-    Corruption, Error, IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, key::MAX_SEQNO, planted,
-};
-use bifold_format::{filter::key_hash, names, pointer};
+use bifold_contract::{IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, key::MAX_SEQNO, planted};
+use bifold_format::{filter::key_hash, pointer};
 use bifold_index::{lookup::Lookup, table::TableContext, visible::without_instant};
 use bifold_io::{Clock, Dir, fs::FileLock};
 
-use super::operands::Operands;
+use super::{large::Gone, operands::Operands};
 use crate::{
     api::{options::CachedValues, stats::counters::Counters},
     state::{
@@ -55,12 +53,12 @@ pub(crate) struct Reader {
 pub(super) enum Looked {
     /// The value, if there is one.
     Answer(Option<Value>),
-    /// The value is no longer there: it has moved since its pointer was found.
-    Moved(Pointer),
+    /// The value is no longer there: it has moved since its pointer was found, or its entry was dropped.
+    Moved(Gone),
 }
 
 /// How often a value may move while it is read. Each move takes a whole GC run.
-const MOVES_MAX: u32 = 100;
+pub(super) const MOVES_MAX: u32 = 100;
 
 /// The longest value file takes 40 bits and a value, which leaves room for more epochs than a file can see.
 const EPOCH_BITS: u32 = 20;
@@ -81,6 +79,8 @@ pub(super) enum Live<'v> {
     PointerInMemtable(&'v [u8], SeqNo),
     /// An encoded pointer, sharing the buffer of its block, and the version's number.
     PointerInBlock(Value, SeqNo),
+    /// What the version says of the file that has its value, encoded.
+    Large(Value),
     /// Operands, and what they are combined with.
     Operands(Box<Operands>),
 }
@@ -88,7 +88,7 @@ pub(super) enum Live<'v> {
 impl Live<'_> {
     pub(super) fn encoded_pointer(&self) -> Option<&[u8]> {
         match self {
-            Live::InMemtable(_) | Live::InBlock(_) => None,
+            Live::InMemtable(_) | Live::InBlock(_) | Live::Large(_) => None,
             Live::PointerInMemtable(pointer, _) => Some(pointer),
             Live::PointerInBlock(pointer, _) => Some(pointer),
             Live::Operands(operands) => operands.encoded_pointer(),
@@ -100,7 +100,7 @@ impl Reader {
     /// The newest value of `key`, at `snapshot` or now.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Error::Closed`].
+    /// I/O errors, corruption, [`Error::Closed`](bifold_contract::Error::Closed).
     pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<Value>> {
         let begin = self.counters.sample_get(|| self.clock.now());
         let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| Sight::now(self.visible())))?;
@@ -155,7 +155,7 @@ impl Reader {
             let view = self.present(tree)?;
             match self.look(tree, (&view, &view.values), key, sight())? {
                 Looked::Answer(value) => return Ok(value),
-                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
+                Looked::Moved(gone) if tries == MOVES_MAX => return Err(self.lost(tree, gone)),
                 Looked::Moved(_) => tries += 1,
             }
         }
@@ -170,7 +170,7 @@ impl Reader {
             let view = if Arc::ptr_eq(&now.values, values) { Some(&**now) } else { values.last() };
             match self.look(tree, (view.unwrap_or(&now), values), key, sight)? {
                 Looked::Answer(value) => return Ok(value),
-                Looked::Moved(pointer) if tries == MOVES_MAX => return Err(self.lost(tree, pointer)),
+                Looked::Moved(gone) if tries == MOVES_MAX => return Err(self.lost(tree, gone)),
                 Looked::Moved(_) => tries += 1,
             }
         }
@@ -184,7 +184,7 @@ impl Reader {
     /// Whether `tree` can be read.
     ///
     /// # Errors
-    /// [`Error::Closed`].
+    /// [`Error::Closed`](bifold_contract::Error::Closed).
     pub fn readable(&self, tree: &Tree) -> Result<()> {
         tree.readable(&self.health)
     }
@@ -192,8 +192,8 @@ impl Reader {
     /// The current view of a tree that is not dropped.
     ///
     /// # Errors
-    /// [`Error::Closed`].
-    fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
+    /// [`Error::Closed`](bifold_contract::Error::Closed).
+    pub(super) fn present(&self, tree: &Tree) -> Result<arc_swap::Guard<Arc<View>>> {
         // The view first: a tree is marked as dropped before its view becomes empty, and the empty view must not pass
         // for its contents.
         let view = tree.view();
@@ -222,13 +222,14 @@ impl Reader {
             Live::InBlock(value) => return Ok(Looked::Answer(Some(value))),
             Live::PointerInMemtable(pointer, seqno) => (decode_pointer(tree, pointer)?, seqno),
             Live::PointerInBlock(pointer, seqno) => (decode_pointer(tree, &pointer)?, seqno),
+            Live::Large(named) => return self.value_of_large(tree, values, key, &named),
             Live::Operands(operands) => return self.fold(tree, (view, values), key, *operands),
         };
         let value = match view.settings.options.values.cache {
             CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
             CachedValues::Gets => self.read_through_cache(values, (key, seqno), pointer)?,
         };
-        Ok(value.map_or(Looked::Moved(pointer), |value| Looked::Answer(Some(value))))
+        Ok(value.map_or(Looked::Moved(Gone::Value(pointer)), |value| Looked::Answer(Some(value))))
     }
 
     /// The value at `pointer`, from the block cache; on a miss reads it and caches it. The bytes behind a pointer never
@@ -274,6 +275,7 @@ impl Reader {
                     Kind::Delete => None,
                     Kind::Inline => Some(Live::InMemtable(entry.payload)),
                     Kind::Pointer => Some(Live::PointerInMemtable(entry.payload, entry.seqno)),
+                    Kind::Large => Some(Live::Large(Value::copy_of(entry.payload))),
                     Kind::Operand => Some(Live::Operands(self.operands(view, key, sight, expires_at)?)),
                     Kind::InlineUntil | Kind::PointerUntil => {
                         let (instant, rest) = expiry::split(entry.payload);
@@ -292,6 +294,7 @@ impl Reader {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
             Kind::Pointer => Some(Live::PointerInBlock(found.payload, found.seqno)),
+            Kind::Large => Some(Live::Large(found.payload)),
             Kind::Operand => Some(Live::Operands(self.operands(view, key, sight, expires_at)?)),
             Kind::InlineUntil | Kind::PointerUntil => {
                 let instant = expiry::split(&found.payload).0;
@@ -414,11 +417,11 @@ impl Reader {
             return Ok(value);
         }
         if planted!("trust_old_views") {
-            return Err(self.lost(tree, pointer));
+            return Err(self.lost(tree, Gone::Value(pointer)));
         }
         // A merge has moved it since. The version still exists, and nothing as old overwrites it.
         let sight = Sight { seqno, time: ReadTime::Never };
-        self.find_moved(tree, values, key, sight)?.ok_or_else(|| self.lost(tree, pointer))
+        self.find_moved(tree, values, key, sight)?.ok_or_else(|| self.lost(tree, Gone::Value(pointer)))
     }
 
     /// As [`Reader::resolve`], but the value is only shown to `see`.
@@ -438,13 +441,6 @@ impl Reader {
             see(&self.resolve((tree, values), (key, seqno), encoded, source)?);
         }
         Ok(())
-    }
-
-    /// The error for a pointer that is up to date but has no file.
-    fn lost(&self, tree: &Tree, pointer: Pointer) -> Error {
-        let expected = format!("a value file that an entry of keyspace {} points to", tree.name);
-        let file = self.dir.file(&names::value(pointer.file));
-        Corruption::new(pointer.offset, "value record", expected, "no such file").of(file)
     }
 }
 

@@ -39,6 +39,8 @@ enum Base {
     Inline(Value),
     /// An encoded pointer, and the version's number.
     Pointer(Value, SeqNo),
+    /// What the version says of the file that has its value.
+    Large(Value),
 }
 
 /// The newest separated value of a key, and what is above it.
@@ -55,7 +57,7 @@ impl Operands {
     pub fn encoded_pointer(&self) -> Option<&[u8]> {
         match &self.base {
             Base::Pointer(pointer, _) => Some(pointer),
-            Base::None | Base::Inline(_) => None,
+            Base::None | Base::Inline(_) | Base::Large(_) => None,
         }
     }
 }
@@ -90,6 +92,7 @@ impl Reader {
                 Kind::Delete => break,
                 Kind::Inline => found.base = Base::Inline(merge.payload()),
                 Kind::Pointer => found.base = Base::Pointer(merge.payload(), seqno),
+                Kind::Large => found.base = Base::Large(merge.payload()),
                 Kind::InlineUntil => found.base = Base::Inline(without_instant(&merge.payload())),
                 Kind::PointerUntil => found.base = Base::Pointer(without_instant(&merge.payload()), seqno),
             }
@@ -113,6 +116,7 @@ impl Reader {
             Base::None => None,
             Base::Inline(value) => Some(Live::InBlock(value)),
             Base::Pointer(pointer, seqno) => Some(Live::PointerInBlock(pointer, seqno)),
+            Base::Large(named) => Some(Live::Large(named)),
         };
         let mut value = match live.map(|live| self.value_of(tree, (view, values), key, live)).transpose()? {
             None => None,

@@ -27,6 +27,13 @@ impl Pair {
         &self.key
     }
 
+    /// Whether the value is a large one with a file of its own: [`Snapshot::get_reader`](crate::Snapshot::get_reader)
+    /// reads it piece by piece.
+    #[must_use]
+    pub fn is_large(&self) -> bool {
+        self.kind == Kind::Large
+    }
+
     /// When it expires; `None` if it does not. It had not when the iterator began, or the snapshot that it reads.
     #[must_use]
     pub fn expires_at(&self) -> Option<SystemTime> {
@@ -37,7 +44,8 @@ impl Pair {
         self.expires_at
     }
 
-    /// The value. Cheap for an inline value; each call reads a separated value again.
+    /// The value. Cheap for an inline value; each call reads a separated value again. A value of
+    /// [`Keyspace::put_reader`](crate::Keyspace::put_reader) is read into memory.
     ///
     /// # Errors
     /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
@@ -53,6 +61,10 @@ impl Pair {
                 }
                 let from = (&*self.pinned.tree, &self.pinned.values);
                 self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+            }
+            Kind::Large => {
+                let Pinned { reader, tree, values, .. } = &*self.pinned;
+                reader.read_large((tree, values), &self.key, &self.payload, IoSource::Scan)
             }
             _ => Ok(self.payload.clone()),
         }

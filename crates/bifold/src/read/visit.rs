@@ -40,7 +40,9 @@ struct Queue {
 struct Announced {
     key: Vec<u8>,
     seqno: SeqNo,
-    /// The encoded pointer, unless the value is inline.
+    /// Whether it has a file of its own.
+    is_large: bool,
+    /// The encoded pointer, or what the entry says of its file, unless the value is inline.
     pointer: Vec<u8>,
     /// With which its value was announced, if it is read by a call.
     stretches: Option<Arc<Stretches>>,
@@ -63,6 +65,7 @@ impl Queue {
         next.seqno = entry.seqno;
         next.pointer.clear();
         next.inline = None;
+        next.is_large = entry.kind == Kind::Large;
         next.expires_at = entry.expires_at();
         let entry = entry.plain();
         match entry.kind {
@@ -71,17 +74,28 @@ impl Queue {
                 // A damaged pointer is reported when its value is read.
                 self.pointers.extend(pointer::decode(entry.payload).ok());
             }
+            Kind::Large => next.pointer.extend_from_slice(entry.payload),
             _ => next.inline = Some(payload()),
         }
         self.waiting.push_back(next);
     }
 }
 
+impl Announced {
+    fn kind(&self) -> Kind {
+        match self.inline {
+            Some(_) => Kind::Inline,
+            None if self.is_large => Kind::Large,
+            None => Kind::Pointer,
+        }
+    }
+}
+
 impl From<Announced> for AheadItem {
     fn from(waiting: Announced) -> Self {
-        let (kind, payload) = match waiting.inline {
-            Some(value) => (Kind::Inline, value),
-            None => (Kind::Pointer, Value::copy_of(&waiting.pointer)),
+        let (kind, payload) = match &waiting.inline {
+            Some(value) => (Kind::Inline, value.clone()),
+            None => (waiting.kind(), Value::copy_of(&waiting.pointer)),
         };
         let (seqno, expires_at) = (waiting.seqno, waiting.expires_at);
         let item = Item { key: waiting.key.into(), seqno, kind, payload, expires_at };
@@ -196,7 +210,7 @@ impl Range {
         let Some(mut next) = queue.waiting.pop_front() else { return Ok(ControlFlow::Continue(())) };
         self.note_visited();
         let (key, pinned) = (&next.key[..], &self.pinned);
-        let (kind, payload) = next.inline.as_ref().map_or((Kind::Pointer, &next.pointer[..]), |v| (Kind::Inline, v));
+        let (kind, payload) = (next.kind(), next.inline.as_deref().unwrap_or(&next.pointer));
         tally.note(&Entry { key, seqno: next.seqno, kind, payload });
         let mut flow = ControlFlow::Continue(());
         match kind {
@@ -210,6 +224,10 @@ impl Range {
                 if seen.is_none() {
                     pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
                 }
+            }
+            Kind::Large => {
+                let from = (&*pinned.tree, &pinned.values);
+                flow = see(key, &pinned.reader.read_large(from, key, payload, IoSource::Scan)?);
             }
             _ => flow = see(key, payload),
         }

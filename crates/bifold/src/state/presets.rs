@@ -14,6 +14,7 @@ use bifold_io::Dir;
 use bifold_values::{
     parts::{
         budget::Memory,
+        large_files::LargeFiles,
         unsynced::Unsynced,
         value_files::{FileAccess, StoreContext, ValueFiles},
     },
@@ -40,11 +41,12 @@ use crate::{
 /// I/O errors and corruption of value files.
 pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: FoundFiles<'_>) -> Result<ValueStore> {
     let FoundFiles { context, listed, present, before, own } = found;
+    let large = LargeFiles::open(&context, &listed.large);
     let files = Arc::new(match before {
         Some(before) => ValueFiles::open_after(context, listed, before)?,
         None => ValueFiles::open(context, listed, present)?,
     });
-    Ok(match options.placement {
+    let store = match options.placement {
         PlacementKind::Inline => ValueStore::new(files, Inline),
         PlacementKind::WiscKey => ValueStore::new(Arc::clone(&files), WiscKey::open(&files, of_values)),
         PlacementKind::HashKv => ValueStore::new(Arc::clone(&files), HashKv::open(&files, of_values)?),
@@ -58,7 +60,8 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
             }
             OwnPlacements::OnlyFiles => ValueStore::new(files, Inline),
         },
-    })
+    };
+    Ok(store.with_large(large))
 }
 
 /// The context of the value files of a keyspace.

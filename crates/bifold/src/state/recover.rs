@@ -157,7 +157,7 @@ pub(crate) fn dir_of(env: &Env, path: &Path, options: &Options) -> Dir {
 /// The same directory, with the files that readers beside this writer need kept.
 fn pinned(dir: Dir) -> Dir {
     let number = |name: &str| match names::parse(name) {
-        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) => Some(id),
+        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) => Some(id),
         _ => None,
     };
     let pins = Pins::of(&dir, number);
@@ -169,7 +169,7 @@ fn start(engine: &Arc<Engine>, files: &Files, found: &Logs) -> Result<()> {
     let writes = engine.options.access.writes();
     let replay = Replay { state: &engine.state, flusher: &engine.flusher, memtable_bytes: engine.plan.memtable };
     if writes {
-        replay.remove_unreferenced(files)?;
+        replay.remove_unreferenced(files, found)?;
         // A log that came back with the power would be found between those that count.
         engine.dir.sync()?;
     }
@@ -232,6 +232,7 @@ pub(crate) fn is_any_there(dir: &Dir) -> Result<bool> {
 pub(crate) fn refuse_leftovers(dir: &Dir, files: &Files) -> Result<()> {
     let mut found = files.tables.first().map(|&id| names::table(id));
     found = found.or(files.values.first().map(|&id| names::value(id)));
+    found = found.or(files.large.first().map(|&id| names::large(id)));
     for name in files.logs.iter().map(|&id| names::log(id)) {
         if dir.len(&name)?.is_some_and(|len| len > FILE_HEADER_BYTES as u64) && !planted!("logs_alone") {
             found = found.or(Some(name));

@@ -87,6 +87,7 @@ pub(crate) fn state_of(trees: &[Arc<Tree>], next_file: FileId, last_seqno: u64, 
         let values = tree.placement().recorded();
         edit.values.added.extend(values.added);
         edit.values.garbage.extend(values.garbage);
+        edit.values.large.extend(values.large);
         let view = tree.view();
         edit.keyspaces.push(KeyspaceEdit::Flushed { id: tree.keyspace, seqno: tree.flushed() });
         let shape = view.version.shape();

@@ -7,6 +7,7 @@
 mod diffkv;
 mod expiry;
 mod ingest;
+mod large;
 mod list;
 mod merge;
 mod novkv;
@@ -86,6 +87,8 @@ enum Act {
     /// For as long as any test runs, or until a moment that had passed when the fixture was written.
     PutUntil(Vec<u8>, Vec<u8>, expiry::Until),
     Merge(Vec<u8>, Vec<u8>),
+    /// A commit of its own.
+    PutLarge(Vec<u8>, Vec<u8>),
     Delete(Vec<u8>),
     /// From the first key to the second, exclusive; without a second key to the end.
     DeleteRange(Vec<u8>, Option<Vec<u8>>),
@@ -211,7 +214,9 @@ fn expected(fixture: &Fixture) -> BTreeMap<&'static str, BTreeMap<Vec<u8>, Vec<u
         for Op { keyspace, act } in ops {
             let map = maps.get_mut(keyspace).unwrap();
             match act {
-                Act::Put(key, value) | Act::PutUntil(key, value, expiry::Until::Far) => drop(map.insert(key, value)),
+                Act::Put(key, value) | Act::PutLarge(key, value) | Act::PutUntil(key, value, expiry::Until::Far) => {
+                    drop(map.insert(key, value))
+                }
                 Act::PutUntil(key, _, expiry::Until::Past) => drop(map.remove(&key)),
                 Act::Merge(key, operand) => map.entry(key).or_default().extend(operand),
                 Act::Delete(key) => drop(map.remove(&key)),
@@ -419,6 +424,10 @@ fn commit(db: &Db, ops: &[Op]) {
         let keyspace = db.existing_keyspace(keyspace).unwrap().unwrap();
         match act {
             Act::Put(key, value) => batch.put(&keyspace, key, value),
+            Act::PutLarge(key, value) => {
+                keyspace.put_reader(key, &value[..]).unwrap();
+                Ok(&mut batch)
+            }
             Act::Merge(key, operand) => batch.merge(&keyspace, key, operand),
             Act::PutUntil(key, value, until) => batch.put_until(&keyspace, key, value, Some(until.moment())),
             Act::Delete(key) => batch.delete(&keyspace, key),

@@ -21,6 +21,7 @@ mod ingest;
 mod iterators;
 mod keyspaces;
 mod killed;
+mod large;
 mod left_out;
 mod limits;
 mod many_keyspaces;

@@ -11,7 +11,7 @@ use std::{
 };
 
 use bifold::{
-    Access, DEFAULT_KEYSPACE, Db, IfMissing, Keyspace, KeyspaceOptions, Options, Pair, Range, Snapshot, Value,
+    Access, DEFAULT_KEYSPACE, Db, Error, IfMissing, Keyspace, KeyspaceOptions, Options, Pair, Range, Snapshot, Value,
 };
 use bifold_lab::measure;
 use serde::Serialize;
@@ -130,6 +130,12 @@ fn copy(snapshot: &Snapshot, plan: &Plan, db: &Db, progress: &Progress) -> Resul
     let mut batch = db.batch();
     for pair in snapshot.iter(&plan.from) {
         let pair = pair?;
+        if let Some(bytes) = copy_large(snapshot, (plan, &to), &pair)? {
+            copied.entries += 1;
+            copied.bytes += bytes;
+            progress.advance(1);
+            continue;
+        }
         let expires_at = pair.expires_at();
         let (key, value) = pair.into_parts()?;
         // Not `put`: what does not expire must not begin to, whatever the keyspace's default is.
@@ -145,6 +151,20 @@ fn copy(snapshot: &Snapshot, plan: &Plan, db: &Db, progress: &Progress) -> Resul
         db.commit(batch)?;
     }
     Ok(copied)
+}
+
+/// Copies the value of an entry piece by piece, if it has a file of its own and the copy takes that. Returns bytes of
+/// key and value.
+fn copy_large(snapshot: &Snapshot, (plan, to): (&Plan, &Keyspace), pair: &Pair) -> Result<Option<u64>> {
+    if !pair.is_large() {
+        return Ok(None);
+    }
+    let Some(value) = snapshot.get_reader(&plan.from, pair.key())? else { return Ok(None) };
+    let bytes = pair.key().len() as u64 + value.len();
+    match to.put_reader(pair.key(), value) {
+        Err(Error::InvalidArgument { .. }) => Ok(None),
+        other => Ok(other.map(|()| Some(bytes))?),
+    }
 }
 
 /// Compares all keyspaces.

@@ -5,12 +5,12 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, IsTerminal, Read, Write},
+    io::{self, BufRead, IsTerminal, Read, Write},
     os::unix::ffi::OsStrExt,
     path::Path,
 };
 
-use bifold::{Access, Keyspace, Pair};
+use bifold::{Access, Error, Keyspace, Pair, ValueReader};
 
 use crate::{
     args::{DelArgs, GetArgs, Global, PutArgs, ScanArgs, Typed},
@@ -23,6 +23,12 @@ use crate::{
 /// `bifold put`
 pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
     let key = bytes_of("key", &args.key, args.typed)?;
+    if let Some(mut file) = LongFile::of(args)? {
+        formats::check(&key, file.len).map_err(Failure::trouble)?;
+        let (db, keyspace) = open::or_create(&args.db, global)?;
+        file.put(&keyspace, &key)?;
+        return Ok(db.close()?);
+    }
     let value = match (&args.value, &args.value_file) {
         (Some(value), _) => value_of(value, args)?,
         (None, Some(path)) => read_value(path)?,
@@ -35,6 +41,56 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
         None => keyspace.put(&key, &value)?,
     }
     Ok(db.close()?)
+}
+
+/// A file that is put piece by piece.
+struct LongFile<'a> {
+    path: &'a Path,
+    file: File,
+    len: usize,
+    failed: Option<io::Error>,
+}
+
+/// Longer files are put piece by piece.
+const PIECEWISE_BYTES: u64 = 1 << 20;
+
+impl<'a> LongFile<'a> {
+    /// The file that the value comes from, if it is a long one. How long others are, such as pipes, nobody knows.
+    fn of(args: &'a PutArgs) -> Result<Option<Self>> {
+        let typed = args.value.as_deref().map(OsStr::as_bytes).filter(|_| !args.literal);
+        let typed = typed.and_then(|value| value.strip_prefix(b"@")).map(|file| Path::new(OsStr::from_bytes(file)));
+        let path = args.value_file.as_deref().or(typed).filter(|path| *path != Path::new("-"));
+        // What cannot be opened is reported with the hint for its argument.
+        let Some((path, file)) = path.and_then(|path| Some((path, File::open(path).ok()?))) else { return Ok(None) };
+        let data = file.metadata().map_err(|error| Failure::file("read", path, &error))?;
+        if !data.is_file() || data.len() <= PIECEWISE_BYTES || args.ttl.is_some() {
+            return Ok(None);
+        }
+        let len = usize::try_from(data.len()).unwrap_or(usize::MAX);
+        Ok(Some(Self { path, file, len, failed: None }))
+    }
+
+    fn put(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        let put = keyspace.put_reader(key, &mut *self);
+        match (put, self.failed.take()) {
+            (Err(_), Some(error)) => Err(Failure::file("read", self.path, &error)),
+            // This keyspace takes no values piece by piece.
+            (Err(Error::InvalidArgument { what, .. }), None) if what == "put_reader" => {
+                Ok(keyspace.put(key, read_value(self.path)?)?)
+            }
+            (put, _) => Ok(put?),
+        }
+    }
+}
+
+impl Read for LongFile<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::Interrupted {
+                self.failed = Some(io::Error::new(error.kind(), error.to_string()));
+            }
+        })
+    }
 }
 
 fn value_of(value: &OsStr, args: &PutArgs) -> Result<Vec<u8>> {
@@ -93,14 +149,14 @@ pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
         jsonl::write(&key, Some(&pair.value()?), pair.expires_at(), &mut line);
         return out.bytes(&line);
     }
+    if args.raw || !(args.typed.escape || io::stdout().is_terminal()) {
+        return copy(&mut keyspace.get_reader(&key)?.ok_or_else(no_key)?, out);
+    }
     let value = keyspace.get(&key)?.ok_or_else(no_key)?;
-    if args.typed.escape && !args.raw {
+    if args.typed.escape {
         escape::escape(&value, &mut line);
         line.push(b'\n');
         return out.bytes(&line);
-    }
-    if args.raw || !io::stdout().is_terminal() {
-        return out.bytes(&value);
     }
     if !for_terminal(&value, &mut line) {
         let note =
@@ -109,6 +165,19 @@ pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
         let _ = writeln!(io::stderr(), "bifold: {note}");
     }
     out.bytes(&line)
+}
+
+/// Writes a value piece by piece.
+fn copy(value: &mut ValueReader, out: &mut Output) -> Result<()> {
+    loop {
+        let piece = value.fill_buf().map_err(|error| Failure::trouble(error.to_string()))?;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        out.bytes(piece)?;
+        let bytes = piece.len();
+        value.consume(bytes);
+    }
 }
 
 /// Appends a value as a terminal may show it, on lines of its own. Returns whether it is printable unchanged.

@@ -104,6 +104,10 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
         let files = counted(s.value_files, "file", "files");
         out.line(format!("      {bar} values in {files}: {} live, {} dead", bytes(live), bytes(dead)))?;
     }
+    if s.large_files > 0 {
+        let files = counted(s.large_files, "file", "files");
+        out.line(format!("      large values in {files}: {}", bytes(s.large_bytes)))?;
+    }
     for line in drained(s) {
         out.line(format!("      {line}"))?;
     }

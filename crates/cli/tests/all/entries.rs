@@ -65,6 +65,44 @@ fn values_come_unchanged_from_files_and_standard_input() {
     assert_eq!(bifold(&["get", db, "empty"]).ok(), "");
 }
 
+/// A file of more than a mebibyte is put piece by piece, and gets a file of its own.
+#[test]
+fn long_files_come_back_and_go_where_other_values_go() {
+    let scratch = Scratch::new();
+    let (db, copy, lines) = (scratch.path("db"), scratch.path("copy"), scratch.path("lines.tsv"));
+    let [db, copy] = [text(&db), text(&copy)];
+    let long: Vec<u8> = (0..3_000_001u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
+    let file = scratch.write("long", &long);
+    bifold(&["put", db, "a", "--value-file", text(&file)]).ok();
+    bifold(&["put", db, "b", &format!("@{}", text(&file))]).ok();
+    bifold(&["put", db, "c", "short"]).ok();
+    let count = |dir: &str| {
+        let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".large")).count()
+    };
+    assert_eq!(count(db), 2);
+    let is_there = |db: &str| {
+        for key in ["a", "b"] {
+            assert!(bifold(&["get", db, key]).out == long, "{db}, {key}");
+        }
+        assert_eq!(bifold(&["get", db, "c"]).ok(), "short");
+        bifold(&["verify", db]).ok();
+    };
+    is_there(db);
+    bifold(&["convert", db, copy, "--placement", "novkv"]).ok();
+    assert_eq!(count(copy), 2, "large values stay large");
+    is_there(copy);
+    std::fs::write(&lines, bifold(&["export", db]).out).unwrap();
+    let imported = scratch.path("imported");
+    bifold(&["import", text(&imported), text(&lines)]).ok();
+    is_there(text(&imported));
+    assert_eq!(count(text(&imported)), 0, "import knows no large values");
+    bifold(&["put", db, "a", "--value-file", text(&file), "--ttl", "1h"]).ok();
+    is_there(db);
+    bifold(&["compact", db]).ok();
+    assert_eq!(count(db), 1);
+}
+
 #[test]
 fn keyspaces_are_separate_and_a_wrong_one_is_named() {
     let scratch = Scratch::new();

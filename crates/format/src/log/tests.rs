@@ -24,6 +24,7 @@ fn encode(commits: &[(SeqNo, Vec<Operation<'_>>)]) -> Vec<u8> {
                     encoder.pointer_until(keyspace, key, payload);
                 }
                 Operation::Merge { keyspace, key, operand } => encoder.merge(keyspace, key, operand),
+                Operation::Large { keyspace, key, named } => encoder.large(keyspace, key, named),
                 Operation::Delete { keyspace, key } => encoder.delete(keyspace, key),
                 Operation::DeleteRange { keyspace, start, end } => encoder.delete_range(keyspace, start, end),
             }
@@ -42,6 +43,7 @@ fn commits_come_back() {
             vec![
                 Operation::Delete { keyspace: 300, key: b"k" },
                 Operation::Merge { keyspace: 300, key: b"k", operand: b"more" },
+                Operation::Large { keyspace: 300, key: b"k", named: b"a file" },
                 Operation::DeleteRange { keyspace: 1, start: b"", end: Some(b"m") },
                 Operation::DeleteRange { keyspace: 1, start: b"z", end: None },
                 Operation::Pointer { keyspace: 2, key: b"p", pointer: b"here", value: None },

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use bifold_contract::{LargeEdit, LargeRef};
 
 fn table(id: u64) -> Arc<TableMeta> {
     Arc::new(TableMeta {
@@ -61,6 +62,15 @@ fn rich_edit() -> Edit {
             }],
             garbage: vec![(11, 1000, 2)],
             tagged: vec![(11, 2)],
+            large: LargeEdit {
+                added: vec![LargeFileMeta {
+                    keyspace: 1,
+                    named: LargeRef { file: 12, len: 1 << 29, sum: u64::MAX },
+                    bytes: 1 << 30,
+                }],
+                removed: vec![13],
+                unneeded: Vec::new(),
+            },
             ..ValueEdit::default()
         },
     }

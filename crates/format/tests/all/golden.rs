@@ -1,14 +1,16 @@
 //! The pages in `docs/formats` carry worked examples in fenced blocks marked `hex`: bytes, then `│`, then words.
 //! These tests write the same things and compare, so neither the bytes nor the pages can change unnoticed.
 
-use bifold_contract::{Edit, KeyspaceEdit, Pointer};
+use bifold_contract::{Edit, KeyspaceEdit, LargeRef, Pointer};
 use bifold_format::{
     backup::{self, GenerationRecord, StoredFile, chunk_sum},
+    large,
     log::{self, Before, LogEncoder},
     manifest, pointer,
 };
 
 const BACKUP_PAGE: &str = include_str!("../../../../docs/formats/backup.md");
+const LARGE_PAGE: &str = include_str!("../../../../docs/formats/large.md");
 const LOG_PAGE: &str = include_str!("../../../../docs/formats/log.md");
 const MANIFEST_PAGE: &str = include_str!("../../../../docs/formats/manifest.md");
 const POINTER_PAGE: &str = include_str!("../../../../docs/formats/pointer.md");
@@ -51,6 +53,19 @@ fn the_example_of_a_manifest_is_what_is_written() {
     let record = manifest::encode_record(&edit, 0xB1F0, bytes.len() as u64);
     bytes.extend_from_slice(&record);
     assert_eq!(examples(MANIFEST_PAGE), [hex(&bytes)]);
+}
+
+#[test]
+fn the_example_of_a_large_value_is_what_is_written() {
+    let mut bytes = large::head(15, 1, b"key");
+    let check = large::chunk_check(b"large", 15, bytes.len() as u64);
+    bytes.extend_from_slice(b"large");
+    bytes.extend_from_slice(&check.to_le_bytes());
+    let named = LargeRef { file: 15, len: 5, sum: large::sum_with(0, check) };
+    bytes.extend_from_slice(&large::trailer(named, 3));
+    let mut entry = Vec::new();
+    large::encode(named, &mut entry);
+    assert_eq!(examples(LARGE_PAGE), [hex(&bytes), hex(&entry)]);
 }
 
 #[test]

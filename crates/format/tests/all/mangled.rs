@@ -4,13 +4,16 @@
 #[path = "../../../../fuzz/drive.rs"]
 mod drive;
 
-use bifold_contract::{Edit, Entry, Expiring, KeyspaceEdit, LevelEdit, Pointer, RangeTombstone, TableMeta, ValueEdit};
+use bifold_contract::{
+    Edit, Entry, Expiring, KeyspaceEdit, LargeRef, LevelEdit, Pointer, RangeTombstone, TableMeta, ValueEdit,
+};
 use bifold_format::{
     backup::{self, GenerationRecord, StoredFile},
     block::{BlockBuilder, sealed},
     compression::{Compression, Compressor},
     filter::{FilterBuilder, HASH_BITS, key_hash},
     frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES},
+    large,
     log::{self, Before, LogEncoder},
     manifest, pointer,
     sorted::{self, Dropped},
@@ -85,6 +88,27 @@ fn survive(valid: &[u8], decode: impl Fn(&[u8])) {
     println!("fuzz: {test}: {} executions, 0 failures", rounds() + 2);
 }
 
+fn sample_large() -> Vec<u8> {
+    let (mut bytes, mut sum) = (large::head(9, 3, b"the key"), 0);
+    for chunk in vec![7; large::CHUNK_BYTES as usize + 100].chunks(large::CHUNK_BYTES as usize) {
+        let check = large::chunk_check(chunk, 9, bytes.len() as u64);
+        sum = large::sum_with(sum, check);
+        bytes.extend_from_slice(chunk);
+        bytes.extend_from_slice(&check.to_le_bytes());
+    }
+    let named = LargeRef { file: 9, len: large::CHUNK_BYTES + 100, sum };
+    bytes.extend_from_slice(&large::trailer(named, 7));
+    bytes
+}
+
+#[test]
+fn large_values() {
+    survive(&sample_large(), drive::large);
+    let mut entry = Vec::new();
+    large::encode(LargeRef { file: 1 << 40, len: 1 << 29, sum: u64::MAX }, &mut entry);
+    survive(&entry, drive::large);
+}
+
 fn sample_log() -> Vec<u8> {
     let mut bytes = log::header(5).to_vec();
     for first in [1, 5, 9] {
@@ -92,6 +116,7 @@ fn sample_log() -> Vec<u8> {
         let mut commit = LogEncoder::begin(&mut bytes, 5, offset, first);
         commit.put(1, b"key", &[7; 300]);
         commit.pointer(200, b"other key", b"\x01\x02\x03\x04");
+        commit.large(1, b"large", b"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a");
         commit.delete(1, b"key");
         commit.delete_range(1, b"a", Some(b"b"));
         commit.delete_range(1, b"c", None);

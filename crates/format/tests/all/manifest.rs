@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use bifold_contract::{
-    Corruption, Edit, Expiring, KeyspaceEdit, LevelEdit, LogFloor, TableMeta, ValueEdit, ValueFileMeta,
+    Corruption, Edit, Expiring, KeyspaceEdit, LargeEdit, LargeFileMeta, LargeRef, LevelEdit, LogFloor, MAX_VALUE_LEN,
+    TableMeta, ValueEdit, ValueFileMeta,
     edit::{TableAdded, TableRemoved},
     expiry::INSTANT_MAX,
     key::MAX_SEQNO,
@@ -149,6 +150,7 @@ fn edit() -> impl Strategy<Value = Edit> {
         vec(value_file(), 0..2),
         vec(any::<(u64, u64, u64)>(), 0..3),
         vec(any::<(u64, u32)>(), 0..3),
+        large(),
     );
     (numbers, vec(keyspace(), 0..4), vec(level(), 0..3), values).prop_map(|(numbers, keyspaces, levels, values)| Edit {
         next_file: numbers.0,
@@ -162,6 +164,7 @@ fn edit() -> impl Strategy<Value = Edit> {
             added: values.1,
             garbage: values.2,
             tagged: values.3,
+            large: values.4,
             ..ValueEdit::default()
         },
     })
@@ -215,6 +218,14 @@ fn table() -> impl Strategy<Value = TableMeta> {
             expiring: expiring(n[6]),
         },
     )
+}
+
+fn large() -> impl Strategy<Value = LargeEdit> {
+    let file = (any::<u32>(), 0..=NUMBER_MAX, 1..=MAX_VALUE_LEN as u64, any::<[u64; 2]>()).prop_map(
+        |(keyspace, file, len, [sum, bytes])| LargeFileMeta { keyspace, named: LargeRef { file, len, sum }, bytes },
+    );
+    let edit = (vec(file, 0..3), vec(0..=NUMBER_MAX, 0..3));
+    edit.prop_map(|(added, removed)| LargeEdit { added, removed, ..LargeEdit::default() })
 }
 
 fn value_file() -> impl Strategy<Value = ValueFileMeta> {

@@ -10,6 +10,7 @@ proptest! {
         prop_assert_eq!(names::parse(&names::log(id)), FileKind::Log(id));
         prop_assert_eq!(names::parse(&names::table(id)), FileKind::Table(id));
         prop_assert_eq!(names::parse(&names::value(id)), FileKind::Value(id));
+        prop_assert_eq!(names::parse(&names::large(id)), FileKind::Large(id));
         prop_assert!(names::log(id).len() >= "000000.log".len());
     }
 
@@ -19,6 +20,7 @@ proptest! {
             FileKind::Log(id) => names::log(id),
             FileKind::Table(id) => names::table(id),
             FileKind::Value(id) => names::value(id),
+            FileKind::Large(id) => names::large(id),
             other => {
                 prop_assert_eq!(other, FileKind::Unknown);
                 return Ok(());

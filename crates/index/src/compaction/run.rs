@@ -26,7 +26,8 @@ use bifold_contract::{
 use bifold_format::{names, pointer};
 use bifold_io::{Dir, Together, Writer};
 
-pub use self::expired::Times;
+use self::held::weight_of;
+pub use self::{expired::Times, held::Held};
 use super::cut::{Cut, Limits, Open};
 use crate::{
     cursor::Cursor,
@@ -101,26 +102,6 @@ pub struct Output {
     pub bytes_out: u64,
     /// The entries that snapshots hold in these tables.
     pub held: Vec<Held>,
-}
-
-/// Entries of a table that only snapshots need.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
-    /// The table.
-    pub table: FileId,
-    /// Number of entries and range tombstones in it.
-    pub entries: u64,
-    /// Snapshots, each with the number of entries that could be dropped if it were not open. Another snapshot may
-    /// then hold some of them.
-    pub by: Vec<(SeqNo, u64)>,
-}
-
-impl Held {
-    /// How many entries a rewrite of the table would drop if the snapshots `open` are open.
-    #[must_use]
-    pub fn free_with(&self, open: &[SeqNo]) -> u64 {
-        self.by.iter().filter(|(snapshot, _)| open.binary_search(snapshot).is_err()).map(|(_, entries)| entries).sum()
-    }
 }
 
 /// Rewrites the plan's keys of `input` as tables in `dir`.
@@ -245,7 +226,7 @@ impl<'a> RewriteState<'a> {
         }
         let entry = tombstone.as_ref().unwrap_or(entry);
         if let Some(snapshot) = self.held_by(entry, stripe) {
-            tables.hold(snapshot);
+            tables.hold(snapshot, weight_of(entry));
         }
         self.newest = Some(Newest { stripe, seqno: entry.seqno });
         if entry.kind == Kind::Delete && stripe == 0 && (self.plan.bottom)(entry.key, Some(entry.key)) {
@@ -384,9 +365,9 @@ impl<'a> Tables<'a> {
         Ok(is_due)
     }
 
-    /// Records that only this snapshot needs the next entry.
-    fn hold(&mut self, snapshot: SeqNo) {
-        *self.held.entry(snapshot).or_default() += 1;
+    /// Records that only this snapshot needs the next entry, which counts as so many.
+    fn hold(&mut self, snapshot: SeqNo, weight: u64) {
+        *self.held.entry(snapshot).or_default() += weight;
     }
 
     fn add(&mut self, entry: &Entry<'_>) -> Result<()> {
@@ -411,7 +392,7 @@ impl<'a> Tables<'a> {
         for tombstone in &tombstones {
             let stripe = stripe_of(self.plan.snapshots, tombstone.seqno);
             if let Some(&snapshot) = stripe.checked_sub(1).and_then(|older| self.plan.snapshots.get(older)) {
-                self.hold(snapshot);
+                self.hold(snapshot, 1);
             }
             self.writer()?.add_range_tombstone(tombstone)?;
         }
@@ -489,6 +470,7 @@ fn bytes_of(entry: &Entry<'_>) -> u64 {
 }
 
 mod expired;
+mod held;
 mod operands;
 
 #[cfg(test)]

@@ -177,7 +177,8 @@ impl<'m> VersionRef<'m> {
             2 => Kind::Pointer,
             3 => Kind::InlineUntil,
             4 => Kind::PointerUntil,
-            _ => Kind::Operand,
+            5 => Kind::Operand,
+            _ => Kind::Large,
         };
         Entry { key: key.bytes(), seqno: self.seqno(), kind, payload }
     }

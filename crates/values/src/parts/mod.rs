@@ -7,6 +7,7 @@
 //! | [`sorted_table`] | values by key, with an index (NovKV §III-A.2) |
 //! | [`ingested`] | what an ingest writes: value files that nobody knows before it is in force |
 //! | [`ordered_values`] | values that flushes and merges sort partially (DiffKV §3; UniKV §III-C) |
+//! | [`large_files`] | large values, each in a file of its own |
 //! | [`drop_keys`] | which versions compaction has dropped (NovKV §III-B) |
 //! | [`forwarding`] | where values have moved whose old addresses are still in the index |
 //! | [`sketch`] | how often keys were written recently |
@@ -37,6 +38,7 @@ pub mod handles;
 pub mod hash_map;
 pub mod ingested;
 pub mod key_table;
+pub mod large_files;
 pub mod ordered_values;
 pub mod relocation;
 pub mod salvage;

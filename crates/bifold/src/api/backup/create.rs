@@ -7,14 +7,14 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use bifold_contract::{Edit, Error, IoSource, Result, TableMeta, ValueFileMeta, planted};
+use bifold_contract::{Error, IoSource, LargeFileMeta, Result, TableMeta, ValueFileMeta, planted};
 use bifold_format::{
     backup::{self as format, CHUNK_BYTES, GenerationRecord, StoredFile, chunk_sum},
     manifest, names,
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Reader, Together, Writer, rate::RateBudget};
-use bifold_values::parts::value_files;
+use bifold_values::parts::{large_files, value_files};
 
 use super::{
     report::{BackupOptions, BackupProgress, Generation},
@@ -67,7 +67,7 @@ pub(crate) fn backup(
         repository: &repository,
         number: records.next_number(),
         stored: stored_before(&records, plan.database_id),
-        checked: Checked::of(&plan.state),
+        checked: Checked::of(&plan),
         rate: RateBudget::new(Arc::clone(&engine.env.clock), options.bytes_per_second),
         pending: Together::default(),
         made: Vec::new(),
@@ -104,15 +104,18 @@ struct Checked {
     context: Arc<TableContext>,
     tables: BTreeMap<String, Arc<TableMeta>>,
     values: BTreeMap<String, ValueFileMeta>,
+    large: BTreeMap<String, LargeFileMeta>,
 }
 
 impl Checked {
-    fn of(state: &Edit) -> Self {
+    fn of(plan: &Plan) -> Self {
+        let state = &plan.state;
         let tables = state.levels.iter().flat_map(|change| &change.added);
         Self {
             context: Arc::new(TableContext::new(0, 0)),
             tables: tables.map(|added| (names::table(added.table.id), Arc::clone(&added.table))).collect(),
             values: state.values.added.iter().map(|file| (names::value(file.id), file.clone())).collect(),
+            large: plan.large.iter().map(|file| (names::large(file.named.file), *file)).collect(),
         }
     }
 
@@ -121,6 +124,9 @@ impl Checked {
         if let Some(meta) = self.tables.get(name) {
             let damage = Table::open(dir, Arc::clone(meta), &self.context)?.verify();
             return damage.into_iter().next().map_or(Ok(()), Err);
+        }
+        if let Some(file) = self.large.get(name) {
+            return large_files::verify(dir, file.keyspace, file.named);
         }
         self.values.get(name).map_or(Ok(()), |meta| value_files::verify(dir, meta))
     }
@@ -199,7 +205,7 @@ impl Making<'_> {
         }
     }
 
-    /// A table or value file: the stored one with the same content, or a new copy.
+    /// A table, value file or large value: the stored one with the same content, or a new copy.
     fn immutable(&mut self, name: &str, bytes: u64, known: Option<Sums>) -> Result<StoredFile> {
         let by_number = planted!("backup_by_number");
         let mut candidates = self.stored.get(name).cloned().unwrap_or_default();

@@ -14,6 +14,7 @@
 //! * Logs repeat what tables have. Where the manifest is whole and all tables of a keyspace are, operations that have
 //!   been flushed are not asked: compaction may have dropped the deletes that follow them.
 
+mod large;
 mod logs;
 mod merge;
 mod pass;
@@ -22,9 +23,9 @@ mod sources;
 mod survey;
 mod values;
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{collections::BTreeSet, fmt, path::Path, sync::Arc};
 
-use bifold_contract::{Error, Result, key::MAX_SEQNO};
+use bifold_contract::{Error, FileId, Result, key::MAX_SEQNO};
 use bifold_format::{names, table::Place};
 use bifold_index::table::salvage::Lost;
 use bifold_io::{
@@ -51,6 +52,8 @@ pub struct DatabaseSalvage {
     _lock: Box<dyn FileLock>,
     sources: Sources,
     left_out: LeftOuts,
+    /// The files of large values that an entry names.
+    large_named: BTreeSet<FileId>,
     memory_bytes: usize,
 }
 
@@ -89,7 +92,14 @@ impl DatabaseSalvage {
         if lacks_appends {
             sources.spaces.iter_mut().for_each(|space| space.lose((None, None), MAX_SEQNO));
         }
-        Ok(Self { dir, _lock: lock, sources, left_out, memory_bytes: options.memory_bytes })
+        Ok(Self {
+            dir,
+            _lock: lock,
+            sources,
+            left_out,
+            large_named: BTreeSet::new(),
+            memory_bytes: options.memory_bytes,
+        })
     }
 
     /// Reads everything, and writes nothing.
@@ -134,6 +144,7 @@ impl DatabaseSalvage {
         if let Some(target) = &mut target {
             target.commit()?;
         }
+        self.report_unnamed();
         let LeftOuts { stretches, bytes, listed } = self.left_out;
         Ok(DatabaseReport {
             manifest_is_whole: self.sources.is_exact,

@@ -105,6 +105,7 @@ impl Counters {
                 + match op.act {
                     Act::Put(payload) | Act::PutUntil(payload, _) | Act::Merge(payload) => payload.len(),
                     Act::Pointer(payload) | Act::PointerUntil(payload) => payload.len(),
+                    Act::Large(_, value_bytes) => value_bytes as usize,
                     Act::Delete => 0,
                     Act::DeleteRange(end) => end.map_or(0, <[u8]>::len),
                 }

@@ -43,6 +43,10 @@ pub struct KeyspaceStats {
     pub debt: f64,
     /// What its compaction filter did.
     pub filter: FilterStats,
+    /// Large values, each in a file of its own.
+    pub large_files: u64,
+    /// Bytes in these files.
+    pub large_bytes: u64,
     /// How well values are sorted, for a placement in which compactions sort them (`diffkv`).
     pub values: Option<OrderStats>,
 }
@@ -113,6 +117,7 @@ impl KeyspaceStats {
                 }
             })
             .collect();
+        let large = view.values.large().sizes();
         let history = *tree.history.hold();
         let in_memtables: u64 = view.layers().map(|l| l.memtable.entries()).sum();
         Self {
@@ -142,6 +147,8 @@ impl KeyspaceStats {
                 replaced: tree.filter.counts.replaced.load(Relaxed),
                 failed: tree.filter.counts.failed.load(Relaxed),
             },
+            large_files: large.0,
+            large_bytes: large.1,
             values: OrderStats::of(tree),
         }
     }

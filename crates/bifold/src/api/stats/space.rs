@@ -7,6 +7,7 @@
 //!            │                ├─ dead_values_estimate      until GC moves the live values in the same file
 //!            │                └─ drained_bytes ─┬─ pinned_bytes          until `pinned_by` is dropped
 //!            │                                  └─ awaiting_sync_bytes   until the next GC run, which syncs
+//!            ├─ large_bytes                                      until compactions drop their entries
 //!            ├─ logs_bytes, manifest_bytes, appends_bytes, reserve_bytes
 //!            └─ other_bytes
 //! ```
@@ -23,7 +24,8 @@ use crate::{commit::overwrites::Overwrites, engine::Engine};
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SpaceStats {
-    /// Everything in the directory: the sum of tables, values, logs, manifest, appends, reserve and others.
+    /// Everything in the directory: the sum of tables, values, large values, logs, manifest, appends, reserve and
+    /// others.
     pub dir_bytes: u64,
     /// Tables in use.
     pub tables_bytes: u64,
@@ -48,6 +50,10 @@ pub struct SpaceStats {
     /// Of `drained_bytes`, what nothing reads any more. It is reclaimed once the moves out of it are synced, which the
     /// next GC run does.
     pub awaiting_sync_bytes: u64,
+    /// Files of large values, one for each.
+    pub large_files: u64,
+    /// Bytes in them.
+    pub large_bytes: u64,
     /// Logs.
     pub logs_bytes: u64,
     /// The manifest.
@@ -80,7 +86,10 @@ impl SpaceStats {
         let snapshots = SnapshotStats::of(engine);
         let values = ValueBytes::of(engine, &snapshots);
         let files = FileBytes::of(engine);
-        let known = tables_bytes + values.all.total_bytes + files.logs + files.manifest + files.appends + files.reserve;
+        let (large_files, large_bytes) =
+            keyspaces.iter().fold((0, 0), |(files, bytes), k| (files + k.large_files, bytes + k.large_bytes));
+        let in_values = values.all.total_bytes + large_bytes;
+        let known = tables_bytes + in_values + files.logs + files.manifest + files.appends + files.reserve;
         let other_bytes = files.all.saturating_sub(known);
         let dead_values = values.dead();
         let awaiting_sync_bytes = values.all.drained_bytes - values.pinned;
@@ -97,6 +106,8 @@ impl SpaceStats {
             pinned_bytes: values.pinned,
             pinned_by: snapshots.into_iter().min_by_key(|open| open.seqno).filter(|_| values.pinned > 0),
             awaiting_sync_bytes,
+            large_files,
+            large_bytes,
             logs_bytes: files.logs,
             manifest_bytes: files.manifest,
             appends_bytes: files.appends,

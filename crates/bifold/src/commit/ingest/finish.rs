@@ -236,7 +236,8 @@ fn newest_run(levels: &Levels, level: u8) -> Option<RunId> {
 
 /// Adds what a flush has changed to what an ingest has written. Only the flush knows of garbage.
 fn add(values: &mut ValueEdit, flushed: ValueEdit) {
-    let ValueEdit { removed, added, garbage, tagged, pointers } = flushed;
+    let ValueEdit { removed, added, garbage, tagged, large, pointers } = flushed;
+    values.large.extend(large);
     values.removed.extend(removed);
     values.added.extend(added);
     values.garbage.extend(garbage);

@@ -91,6 +91,9 @@ impl Follower {
         let values = FoundFiles { context, listed: recorded, present: &[], before, own };
         let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
         tree.placement().finish_recovery(0, 0)?;
+        if let Some(view) = &view {
+            tree.placement().large().take_over(view.values.large());
+        }
         if keyspace.loses_entries {
             tree.has_lost_entries();
         }

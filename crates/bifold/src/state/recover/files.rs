@@ -10,6 +10,8 @@ pub(crate) struct Files {
     pub logs: Vec<FileId>,
     pub tables: Vec<FileId>,
     pub values: Vec<FileId>,
+    /// Of large values.
+    pub large: Vec<FileId>,
     /// The largest number in any name.
     pub last: FileId,
 }
@@ -28,8 +30,12 @@ impl Files {
         if self.last <= most || planted!("any_number") {
             return Ok(());
         }
-        let kinds =
-            [(&self.logs, names::log as fn(_) -> _), (&self.tables, names::table), (&self.values, names::value)];
+        let kinds = [
+            (&self.logs, names::log as fn(_) -> _),
+            (&self.tables, names::table),
+            (&self.values, names::value),
+            (&self.large, names::large),
+        ];
         let name = kinds.iter().find_map(|(ids, name)| ids.last().filter(|&&id| id == self.last).map(|&id| name(id)));
         let expected = format!("a number up to {most}: MANIFEST says that {next} is the next; move the file elsewhere");
         let damage = Corruption::new(0, "file name", expected, self.last.to_string());
@@ -49,6 +55,7 @@ impl Files {
                 FileKind::Log(id) => (&mut files.logs, id),
                 FileKind::Table(id) => (&mut files.tables, id),
                 FileKind::Value(id) => (&mut files.values, id),
+                FileKind::Large(id) => (&mut files.large, id),
                 FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Reserve | FileKind::Unknown => {
                     continue;
                 }
@@ -59,6 +66,7 @@ impl Files {
         files.logs.sort_unstable();
         files.tables.sort_unstable();
         files.values.sort_unstable();
+        files.large.sort_unstable();
         Ok(files)
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn finish(
     let begin = || begin(dir, state, found, (trees, numbers), (next_seqno, kept.clone()));
     begin().or_else(|error| if error.is_full() && release_reserve(dir)? { begin() } else { Err(error) }).or_else(
         |error| {
-            if error.is_full() && remove_leftovers(dir, state, trees, files)? { begin() } else { Err(error) }
+            if error.is_full() && remove_leftovers(dir, (state, found), trees, files)? { begin() } else { Err(error) }
         },
     )
 }
@@ -64,7 +64,12 @@ pub(super) fn release_reserve(dir: &Dir) -> Result<bool> {
 /// On a full disk: deletes what the manifest does not need, before there is another manifest. So it first makes this
 /// one durable: what a killed process has appended to it may be in the system's cache only. Returns whether there was
 /// anything to delete.
-fn remove_leftovers(dir: &Dir, state: &ManifestState, trees: &[Arc<Tree>], files: &Files) -> Result<bool> {
+fn remove_leftovers(
+    dir: &Dir,
+    (state, found): (&ManifestState, &Logs),
+    trees: &[Arc<Tree>],
+    files: &Files,
+) -> Result<bool> {
     if !planted!("leftovers_before_manifest") {
         dir.write_again(names::MANIFEST, 0)?;
         dir.sync()?;
@@ -73,9 +78,11 @@ fn remove_leftovers(dir: &Dir, state: &ManifestState, trees: &[Arc<Tree>], files
     let tables: BTreeSet<FileId> = state.keyspaces.values().flat_map(|k| k.tables.keys().copied()).collect();
     let tables = files.tables.iter().filter(|id| !tables.contains(id)).map(|&id| (id, names::table(id)));
     let values = files.values.iter().filter(|id| !live.contains(id)).map(|&id| (id, names::value(id)));
+    let named: BTreeSet<FileId> = state.large.keys().copied().chain(found.large.keys().copied()).collect();
+    let large = files.large.iter().filter(|id| !named.contains(id)).map(|&id| (id, names::large(id)));
     // The last number stays in use: a crash now must not lead to a second file with it.
     let leftovers: Vec<String> =
-        tables.chain(values).filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
+        tables.chain(values).chain(large).filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
     leftovers.iter().try_for_each(|name| dir.remove(name))?;
     Ok(!leftovers.is_empty())
 }

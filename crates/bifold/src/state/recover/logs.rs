@@ -18,9 +18,12 @@
 
 use std::collections::BTreeMap;
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, KeyspaceId, LogFloor, Pointer, Result, SeqNo, planted};
+use bifold_contract::{
+    Corruption, Error, FileId, IoSource, KeyspaceId, LargeFileMeta, LogFloor, Pointer, Result, SeqNo, planted,
+};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
+    large::{self, LargeLayout},
     log::{self, LogRecord, Operation},
     names, pointer,
     walk::{Met, Walk},
@@ -47,6 +50,8 @@ pub(crate) struct Logs {
     pub durable: SeqNo,
     /// The largest file number in any pointer.
     pub last_file: FileId,
+    /// The files of large values that commits name which happened, and which no table may have yet.
+    pub large: BTreeMap<FileId, LargeFileMeta>,
     /// Damaged values of commits that happened, which no crash explains.
     pub damaged: Vec<Error>,
 }
@@ -215,12 +220,19 @@ impl<'a> Finder<'a> {
             log.durable_bytes = record.offset;
         }
         for operation in record.operations() {
-            if let Some(pointer) = operation?.pointer()
+            let operation = operation?;
+            if let Some(pointer) = operation.pointer()
                 && let Ok(pointer) = pointer::decode(pointer)
                 // A number far ahead was never handed out: the pointer leads nowhere.
                 && pointer.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
             {
                 self.found.last_file = self.found.last_file.max(pointer.file);
+            }
+            if let Operation::Large { named, .. } = operation
+                && let Ok(named) = large::decode(named)
+                && named.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
+            {
+                self.found.last_file = self.found.last_file.max(named.file);
             }
         }
         Ok(())
@@ -262,7 +274,10 @@ impl<'a> Finder<'a> {
             return Ok(());
         }
         for lead in leads {
-            lead.tree.placement().refer(lead.pointer, lead.seqno);
+            match lead.to {
+                To::Record(pointer) => lead.tree.placement().refer(pointer, lead.seqno),
+                To::Large(file) => drop(self.found.large.insert(file.named.file, file)),
+            }
             if lead.located == Located::Damaged {
                 self.damaged.push((lead.seqno, lead.damage(self.dir, "a damaged record")));
             }
@@ -288,12 +303,25 @@ impl<'a> Finder<'a> {
         seqno: SeqNo,
         (reader, record): (&Reader, &LogRecord<'_>),
     ) -> Result<Option<Lead<'a>>> {
-        let Some(pointer) = operation.pointer() else { return Ok(None) };
-        let Some(&tree) = self.trees.get(&operation.keyspace()).filter(|tree| seqno > tree.flushed()) else {
+        let leads = operation.pointer().is_some() || matches!(operation, Operation::Large { .. });
+        let Some(&tree) = self.trees.get(&operation.keyspace()).filter(|tree| leads && seqno > tree.flushed()) else {
             return Ok(None);
         };
-        let pointer = pointer::decode(pointer).map_err(|damage| damage.at(record.offset).of(reader.path()))?;
-        Ok(Some(Lead { tree, seqno, pointer, located: tree.placement().locate(pointer)? }))
+        let damaged = |damage: Corruption| damage.at(record.offset).of(reader.path());
+        let (to, located) = match (operation.pointer(), operation) {
+            (Some(pointer), _) => {
+                let pointer = pointer::decode(pointer).map_err(damaged)?;
+                (To::Record(pointer), tree.placement().locate(pointer)?)
+            }
+            (None, Operation::Large { keyspace, key, named }) => {
+                let named = large::decode(named).map_err(damaged)?;
+                let bytes = LargeLayout::of(key.len(), named.len).file_bytes();
+                let located = tree.placement().large().locate(key, named)?;
+                (To::Large(LargeFileMeta { keyspace: *keyspace, named, bytes }), located)
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(Lead { tree, seqno, to, located }))
     }
 
     /// Decides whether the missing commits may be missing.
@@ -331,15 +359,29 @@ impl<'a> Finder<'a> {
 struct Lead<'a> {
     tree: &'a Tree,
     seqno: SeqNo,
-    pointer: Pointer,
+    to: To,
     located: Located,
+}
+
+#[derive(Clone, Copy)]
+enum To {
+    /// A record of a value file.
+    Record(Pointer),
+    /// The file of a large value.
+    Large(LargeFileMeta),
 }
 
 impl Lead<'_> {
     fn damage(&self, dir: &Dir, found: &'static str) -> Error {
         let expected = format!("the value of commit {} in keyspace `{}`", self.seqno, self.tree.name);
-        Corruption::new(self.pointer.offset, "value record", expected, found)
-            .of(dir.file(&names::value(self.pointer.file)))
+        match self.to {
+            To::Record(at) => {
+                Corruption::new(at.offset, "value record", expected, found).of(dir.file(&names::value(at.file)))
+            }
+            To::Large(file) => {
+                Corruption::new(0, "large value", expected, found).of(dir.file(&names::large(file.named.file)))
+            }
+        }
     }
 }
 

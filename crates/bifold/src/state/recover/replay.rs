@@ -7,6 +7,7 @@ use std::{
 
 use bifold_contract::{Error, FileId, KeyspaceId, Result, SeqNo, planted};
 use bifold_format::{
+    large,
     log::{LogRecord, Operation},
     names,
 };
@@ -106,7 +107,7 @@ impl Replay<'_> {
     }
 
     /// Deletes unreferenced files, the remains of jobs that a crash interrupted.
-    pub(crate) fn remove_unreferenced(&self, files: &Files) -> Result<()> {
+    pub(crate) fn remove_unreferenced(&self, files: &Files, found: &Logs) -> Result<()> {
         let trees = self.state.trees.all();
         let live: BTreeSet<FileId> =
             trees.iter().flat_map(|p| p.view().version.tables().map(|t| t.meta().id).collect::<Vec<_>>()).collect();
@@ -117,6 +118,10 @@ impl Replay<'_> {
         for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.state.dir.remove(&names::value(*id))?;
         }
+        let named: BTreeSet<FileId> = found.large.keys().copied().chain(trees.iter().flat_map(large_files)).collect();
+        for id in files.large.iter().filter(|id| !named.contains(id) && !planted!("large_orphans_stay")) {
+            self.state.dir.remove(&names::large(*id))?;
+        }
         let wal = self.state.wal.hold();
         let kept: BTreeSet<FileId> = wal.files().into_iter().chain(wal.kept().files()).map(|f| f.id).collect();
         drop(wal);
@@ -125,6 +130,11 @@ impl Replay<'_> {
         }
         Ok(())
     }
+}
+
+/// The files of large values that a tree knows.
+fn large_files(tree: &Arc<Tree>) -> Vec<FileId> {
+    tree.placement().large().all().iter().map(|file| file.id()).collect()
 }
 
 fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, log: u64, writes: bool) -> Result<()> {
@@ -145,6 +155,11 @@ fn replay_operation(tree: &Arc<Tree>, operation: &Operation<'_>, seqno: SeqNo, l
             (key, Act::PutUntil(value, instant), Replayed::Whole(WriteOp::Put { key, value }))
         }
         Operation::PointerUntil { key, payload, .. } => (key, Act::PointerUntil(payload), Replayed::Pointer { key }),
+        Operation::Large { key, named, .. } => {
+            let said = large::decode(named).map_err(|damage| damage.of(format!("keyspace {}", tree.name)))?;
+            tree.placement().large().refer(said, key.len());
+            (key, Act::Large(named, said.len), Replayed::Whole(WriteOp::Delete { key }))
+        }
         Operation::Delete { key, .. } => (key, Act::Delete, Replayed::Whole(WriteOp::Delete { key })),
         Operation::DeleteRange { start, end, .. } => {
             (start, Act::DeleteRange(end), Replayed::Whole(WriteOp::DeleteRange { start, end }))

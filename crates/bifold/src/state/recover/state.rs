@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{
-    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Millis, Result, SeqNo,
-    ValueEdit, ValueFileMeta, edit::TableAdded, planted,
+    Corruption, Edit, Error, FileId, IoSource, KeyspaceEdit, KeyspaceId, LargeEdit, LargeFileMeta, LevelEdit, LogFloor,
+    Millis, Result, SeqNo, ValueEdit, ValueFileMeta, edit::TableAdded, planted,
 };
 use bifold_format::{manifest, names};
 use bifold_index::table::{Table, TableContext};
@@ -36,6 +36,8 @@ pub(crate) struct ManifestState {
     pub log_floor: LogFloor,
     pub keyspaces: BTreeMap<KeyspaceId, KeyspaceState>,
     pub values: BTreeMap<FileId, ValueFileMeta>,
+    /// Files of large values.
+    pub large: BTreeMap<FileId, LargeFileMeta>,
     /// Bytes known to be dead, by value file.
     pub garbage: BTreeMap<FileId, u64>,
 }
@@ -107,6 +109,7 @@ impl ManifestState {
                     self.keyspace(id)?;
                     self.keyspaces.remove(&id);
                     self.values.retain(|_, file| file.keyspace != id);
+                    self.large.retain(|_, file| file.keyspace != id);
                 }
                 KeyspaceEdit::Expires { id } => self.keyspace(id)?.loses_entries = true,
                 KeyspaceEdit::Flushed { id, seqno } => {
@@ -143,16 +146,35 @@ impl ManifestState {
         }
         let values = &self.values;
         self.garbage.retain(|id, _| values.contains_key(id));
+        self.apply_large(change.large)
+    }
+
+    fn apply_large(&mut self, change: LargeEdit) -> std::result::Result<(), String> {
+        for id in change.removed {
+            if self.large.remove(&id).is_none() {
+                return Err(format!("large value {id} removed, but it does not exist"));
+            }
+        }
+        for file in change.added {
+            let id = file.named.file;
+            self.keyspace(file.keyspace)?;
+            if self.large.insert(id, file).is_some() {
+                return Err(format!("large value {id} added twice"));
+            }
+        }
         Ok(())
     }
 
-    /// Its value files, by keyspace.
+    /// Its value files and large values, by keyspace.
     pub fn value_edits(&self) -> BTreeMap<KeyspaceId, ValueEdit> {
         let mut edits: BTreeMap<KeyspaceId, ValueEdit> = BTreeMap::new();
         for (&id, file) in &self.values {
             let edit = edits.entry(file.keyspace).or_default();
             edit.added.push(file.clone());
             edit.garbage.extend(self.garbage.get(&id).map(|&bytes| (id, bytes, 0)));
+        }
+        for file in self.large.values() {
+            edits.entry(file.keyspace).or_default().large.added.push(*file);
         }
         edits
     }

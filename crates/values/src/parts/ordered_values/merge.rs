@@ -308,7 +308,9 @@ impl Rewriter for Merge {
                 Err(_) => Ok(Kept::Unchanged),
             },
             // Nobody passes an entry with its instant.
-            Kind::Inline | Kind::Delete | Kind::InlineUntil | Kind::PointerUntil | Kind::Operand => Ok(Kept::Unchanged),
+            Kind::Inline | Kind::Delete | Kind::InlineUntil | Kind::PointerUntil | Kind::Operand | Kind::Large => {
+                Ok(Kept::Unchanged)
+            }
         }
     }
 

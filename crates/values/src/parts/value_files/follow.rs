@@ -24,6 +24,11 @@ pub enum FileAccess {
 }
 
 impl ValueFiles {
+    /// What it was opened with.
+    pub(crate) fn context(&self) -> &StoreContext {
+        &self.context
+    }
+
     /// As [`ValueFiles::open`], some edits after `before`. Files that were open stay open.
     ///
     /// # Errors

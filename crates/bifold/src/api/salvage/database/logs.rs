@@ -202,6 +202,7 @@ fn entry_of<'a>(operation: &Operation<'a>) -> Option<(&'a [u8], Kind, Vec<u8>)> 
         }
         Operation::PointerUntil { key, payload, .. } => (key, Kind::PointerUntil, payload.to_vec()),
         Operation::Delete { key, .. } => (key, Kind::Delete, Vec::new()),
+        Operation::Large { key, named, .. } => (key, Kind::Large, named.to_vec()),
         Operation::Merge { key, operand, .. } => (key, Kind::Operand, operand.to_vec()),
         Operation::DeleteRange { .. } => return None,
     })

@@ -1,13 +1,15 @@
 //! The fate of each key: what tables and logs have of it, merged, and what becomes of the newest version.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use bifold_contract::{Kind, Millis, Result, SeqNo, Value, expiry, key, planted};
-use bifold_format::pointer;
+use bifold_contract::{FileId, Kind, Millis, Result, SeqNo, Value, expiry, key, planted};
+use bifold_format::{large, pointer};
 use bifold_index::range_tombstones::RangeTombstones;
+use bifold_io::Dir;
 
 use super::{
     DatabaseSalvage,
+    large::WholeValue,
     logs::{LogVersions, Version},
     merge::Merge,
     report::RecoveredKeyspace,
@@ -33,6 +35,8 @@ struct Judge<'a, 'b, 'c> {
     deletes: RangeTombstones,
     lost: RangeTombstones,
     values: ValueFiles<'a>,
+    dir: &'a Dir,
+    large_named: &'b mut BTreeSet<FileId>,
     target: &'b mut Option<NewDatabase<'c>>,
     /// Values that are not where their addresses lead.
     sought: BTreeMap<Box<[u8]>, Sought>,
@@ -50,7 +54,11 @@ impl<'a> NewDatabase<'a> {
         Ok(Self { db, keyspaces, batch: Batch::new() })
     }
 
-    fn put(&mut self, at: usize, key: &[u8], value: &Value, expires: Option<Millis>) -> Result<()> {
+    pub(super) fn keyspace(&self, at: usize) -> &Keyspace {
+        &self.keyspaces[at]
+    }
+
+    pub(super) fn put(&mut self, at: usize, key: &[u8], value: &Value, expires: Option<Millis>) -> Result<()> {
         self.batch.put_until(&self.keyspaces[at], key, value, expires.map(moment_of))?;
         if self.batch.bytes() >= COMMIT_BYTES { self.commit() } else { Ok(()) }
     }
@@ -84,6 +92,8 @@ impl DatabaseSalvage {
             deletes: now(ranges),
             lost: now(lost),
             values: ValueFiles::new(&self.dir, &self.sources.values),
+            dir: &self.dir,
+            large_named: &mut self.large_named,
             target,
             sought: BTreeMap::new(),
             sought_bytes: 0,
@@ -120,6 +130,8 @@ impl Judge<'_, '_, '_> {
         if planted!("salvage_overlooks_deletes") {
             versions.retain(|version| version.kind != Kind::Delete);
         }
+        let large = versions.iter().filter(|version| version.kind == Kind::Large);
+        self.large_named.extend(large.filter_map(|version| Some(large::decode(&version.payload).ok()?.file)));
         let Some(newest) = versions.first().map(|version| version.seqno) else { return Ok(()) };
         if self.deletes.covering(key, key::MAX_SEQNO) > newest {
             self.report.range_deleted += 1;
@@ -141,6 +153,7 @@ impl Judge<'_, '_, '_> {
                     self.report.deleted += 1;
                     return Ok(());
                 }
+                Kind::Large => return self.restore_large(key, newest, &rest),
                 Kind::Operand => {
                     self.report.operands += 1;
                     self.report.lose(key);
@@ -158,6 +171,20 @@ impl Judge<'_, '_, '_> {
             self.sought_bytes += key.len() + SOUGHT_BYTES;
         }
         Ok(())
+    }
+
+    fn restore_large(&mut self, key: &[u8], seqno: SeqNo, encoded: &[u8]) -> Result<()> {
+        let Some(value) = WholeValue::open(self.dir, key, encoded) else {
+            self.report.lose(key);
+            return Ok(());
+        };
+        self.report.restored += 1;
+        self.report.restored_bytes += key.len() as u64 + value.len();
+        self.report.may_be_older += u64::from(self.lost.covering(key, key::MAX_SEQNO) > seqno);
+        match self.target {
+            Some(target) => target.put_large(self.at, key, value),
+            None => Ok(()),
+        }
     }
 
     /// Searches for the values that were not where their addresses lead.

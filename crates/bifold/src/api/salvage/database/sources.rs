@@ -67,6 +67,8 @@ pub(super) struct Sources {
     /// Oldest first.
     pub logs: Vec<FileId>,
     pub values: Vec<FileId>,
+    /// Of large values.
+    pub large: Vec<FileId>,
     /// Whether the manifest is whole.
     pub is_exact: bool,
     /// Ids from here on are newer than the manifest.
@@ -96,6 +98,7 @@ impl Sources {
             spaces: Vec::new(),
             logs: files.logs.clone(),
             values: files.values.clone(),
+            large: files.large.clone(),
             is_exact: false,
             next_id: 0,
             dropped: BTreeSet::new(),
