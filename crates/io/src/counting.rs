@@ -108,12 +108,20 @@ impl FileSystem for CountingFs {
         Ok(self.writer(self.inner.create(path)?))
     }
 
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Arc<dyn WriteFile>> {
+        Ok(self.writer(self.inner.create_from(path, spare)?))
+    }
+
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
         Ok(self.writer(self.inner.open_append(path)?))
     }
 
     fn create_appended(&self, path: &Path) -> Result<Appended> {
         Ok(self.appended(self.inner.create_appended(path)?))
+    }
+
+    fn create_appended_from(&self, path: &Path, spare: &Path) -> Result<Appended> {
+        Ok(self.appended(self.inner.create_appended_from(path, spare)?))
     }
 
     fn open_appended(&self, path: &Path) -> Result<Appended> {

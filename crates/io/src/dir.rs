@@ -3,6 +3,7 @@
 mod counters;
 mod observer;
 mod reader;
+mod spares;
 mod syncs;
 mod writer;
 
@@ -24,7 +25,7 @@ pub use self::{
     reader::Reader,
     writer::{Together, Writer},
 };
-use self::{observer::Observed, reader::Access, syncs::Syncs};
+use self::{observer::Observed, reader::Access, spares::Spares, syncs::Syncs};
 use crate::{
     fs::{Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
@@ -46,6 +47,7 @@ pub struct Dir {
     observed: Arc<Observed>,
     /// Asked before a file is removed.
     pins: Option<Arc<Pins>>,
+    spares: Arc<Spares>,
     /// Reads by calls leave the system's cache as it was.
     reads_directly: bool,
 }
@@ -64,6 +66,7 @@ impl Dir {
             syncs: Arc::default(),
             observed: Arc::default(),
             pins: None,
+            spares: Arc::default(),
             reads_directly: false,
         }
     }
@@ -153,6 +156,33 @@ impl Dir {
         Ok(self.writer(created, path, (0, source), (Weak::new(), counted)))
     }
 
+    /// As [`Dir::create`], perhaps from a file that is no longer needed. Only for files that count once they are synced:
+    /// until then, old bytes may be behind what was appended, and a crash may leave them there.
+    ///
+    /// # Errors
+    /// The file system's, among them that the file exists.
+    pub fn create_whole(&self, name: &str, source: IoSource) -> Result<Writer> {
+        let Some(spare) = self.spares.take(&*self.fs) else { return self.create(name, source) };
+        let (path, counted) = (self.file(name), self.files.write());
+        let created = self.created_from(&path, &spare, || self.fs.create_from(&path, &spare))?;
+        Ok(self.writer(created, path, (0, source), (Weak::new(), counted)))
+    }
+
+    /// Calls `create`, which makes `path` of `spare`. After an error there is neither.
+    fn created_from<T>(&self, path: &Path, spare: &Path, create: impl FnOnce() -> Result<T>) -> Result<T> {
+        let made = match self.fs.len(path)? {
+            Some(_) => Err(Error::io("create", path, ErrorKind::AlreadyExists.into())),
+            None => create().inspect_err(|_| {
+                let _counted = self.remove_path(path);
+            }),
+        };
+        let made = made.inspect_err(|_| {
+            let _counted = self.remove_path(spare);
+        })?;
+        self.observed.created(path);
+        Ok(made)
+    }
+
     /// Opens a file for appending at its end.
     ///
     /// # Errors
@@ -183,6 +213,21 @@ impl Dir {
         self.observed.created(&path);
         let readers = Arc::downgrade(reader.slot());
         Ok((self.writer(writer, path, (reader.len(), source), (readers, counted)), reader))
+    }
+
+    /// As [`Dir::create_appended`], perhaps from a file that is no longer needed: see [`Dir::create_whole`].
+    ///
+    /// # Errors
+    /// As [`Dir::create_appended`].
+    pub fn create_whole_appended(&self, name: &str, source: IoSource) -> Result<(Writer, Reader)> {
+        let Some(spare) = self.spares.take(&*self.fs) else { return self.create_appended(name, source) };
+        let (path, counted) = (self.file(name), self.files.write());
+        let (writer, reader) = self.created_from(&path, &spare, || {
+            let file = self.fs.create_appended_from(&path, &spare)?;
+            Ok((file.writer, Reader::pinned(self, Arc::from(&*path), Access::Anywhere, file.reader)?))
+        })?;
+        let readers = Arc::downgrade(reader.slot());
+        Ok((self.writer(writer, path, (0, source), (readers, counted)), reader))
     }
 
     /// Opens the file of `reader` for many small appends at its end, which `reader` can read at once.
@@ -334,6 +379,39 @@ impl Dir {
         self.remove_path(&self.file(name))
     }
 
+    /// As [`Dir::remove`], of a file that nobody has open: it may be written again in place of a new one.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn retire(&self, name: &str) -> Result<()> {
+        self.retire_path(&self.file(name))
+    }
+
+    fn retire_path(&self, path: &Path) -> Result<()> {
+        if self.pins.as_ref().is_some_and(|pins| pins.keeps(path)) {
+            return Ok(());
+        }
+        if self.spares.keep(&*self.fs, path) {
+            self.observed.removed(path);
+            return Ok(());
+        }
+        self.remove_path(path)
+    }
+
+    /// At most so many bytes of files that are no longer needed are kept, to be written again. It is 0 at first. Those
+    /// beyond are removed; failures are counted.
+    pub fn keep_spares(&self, bytes_max: u64) {
+        for path in self.spares.keep_at_most(bytes_max) {
+            let _counted = self.remove_path(&path);
+        }
+    }
+
+    /// Bytes of the files that are kept to be written again.
+    #[must_use]
+    pub fn spare_bytes(&self) -> u64 {
+        self.spares.bytes()
+    }
+
     fn remove_path(&self, path: &Path) -> Result<()> {
         if self.pins.as_ref().is_some_and(|pins| pins.keeps(path)) {
             return Ok(());
@@ -370,6 +448,7 @@ impl Dir {
             syncs: Arc::default(),
             observed: Arc::default(),
             pins: None,
+            spares: Arc::default(),
             reads_directly: self.reads_directly,
         }
     }

@@ -9,7 +9,7 @@ use std::{
     panic::resume_unwind,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -30,6 +30,13 @@ pub struct DiskFs;
 impl FileSystem for DiskFs {
     fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
         open_with("create", path, OpenOptions::new().append(true).create_new(true))
+    }
+
+    #[cfg(unix)]
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Arc<dyn WriteFile>> {
+        self.rename(spare, path)?;
+        let file = OpenOptions::new().write(true).open(path).map_err(|e| Error::io("open", path, e))?;
+        Ok(Arc::new(Rewritten { file, path: path.into(), end: Mutex::new(0) }))
     }
 
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
@@ -307,6 +314,39 @@ impl WriteFile for DiskFile {
     fn sync(&self) -> Result<()> {
         // fdatasync: writes the data and what is needed to read it back, including the new length, but not the times.
         self.file.sync_data().map_err(|e| Error::io("sync", &self.path, e))
+    }
+
+    fn start_writeback(&self) {
+        start_writeback(&self.file);
+    }
+}
+
+/// A file that is written again from its beginning.
+#[cfg(unix)]
+#[derive(Debug)]
+struct Rewritten {
+    file: File,
+    path: PathBuf,
+    /// What was appended so far.
+    end: Mutex<u64>,
+}
+
+#[cfg(unix)]
+impl WriteFile for Rewritten {
+    fn append(&self, parts: &[&[u8]]) -> Result<()> {
+        let mut end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts {
+            let write = || std::os::unix::fs::FileExt::write_all_at(&self.file, part, *end);
+            retry_if_full(|| self.file.try_clone(), write).map_err(|e| Error::io("append to", &self.path, e))?;
+            *end += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        let end = *self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let cut = || if self.file.metadata()?.len() > end { self.file.set_len(end) } else { Ok(()) };
+        cut().and_then(|()| self.file.sync_data()).map_err(|e| Error::io("sync", &self.path, e))
     }
 
     fn start_writeback(&self) {

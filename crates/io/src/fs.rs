@@ -27,6 +27,18 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>>;
 
+    /// Makes the file `spare` the new file `path`, for appending from its beginning. Nothing reads or appends to `spare`,
+    /// and it has no other name. Where the system can do that, its blocks and pages are written again: a third of the
+    /// work of new ones. Until the first sync the file may be longer than what was appended, with old bytes behind that;
+    /// the sync cuts it.
+    ///
+    /// # Errors
+    /// The system's. Either file may exist then, or both.
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Arc<dyn WriteFile>> {
+        self.remove(spare)?;
+        self.create(path)
+    }
+
     /// Opens an existing file for appending at its end.
     ///
     /// # Errors
@@ -39,6 +51,15 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn create_appended(&self, path: &Path) -> Result<Appended> {
         Ok(Appended { writer: self.create(path)?, reader: self.open(path)? })
+    }
+
+    /// As [`FileSystem::create_from`], for many small appends, and opens it for reading what was appended.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create_from`].
+    fn create_appended_from(&self, path: &Path, spare: &Path) -> Result<Appended> {
+        self.remove(spare)?;
+        self.create_appended(path)
     }
 
     /// Opens an existing file for many small appends at its end, and for reading.

@@ -24,26 +24,29 @@ enum Errand {
     Notify(Sender<()>),
 }
 
-/// A file to remove. Its handle is dropped afterwards, since closing the file frees the space.
+/// A file to remove, and the last handle of it.
 #[derive(Debug)]
 struct Obsolete {
     dir: Dir,
     name: String,
-    _handle: Reader,
+    handle: Reader,
 }
 
 impl Obsolete {
     fn remove(self) {
+        let Self { dir, name, handle } = self;
+        // It may be written again, so nobody must have it open.
+        drop(handle);
         // A file that stays only takes space. The failure was counted, and recovery removes what the manifest does
         // not name.
-        let _counted = self.dir.remove(&self.name);
+        let _counted = dir.retire(&name);
     }
 }
 
 impl Remover {
     /// Removes `name` in `dir`, which `handle` has open.
     pub fn remove(&self, dir: &Dir, name: String, handle: Reader) {
-        let file = Obsolete { dir: dir.clone(), name, _handle: handle };
+        let file = Obsolete { dir: dir.clone(), name, handle };
         match self.send(Errand::Remove(file)) {
             Some(Errand::Remove(file)) => file.remove(),
             Some(Errand::Notify(_)) | None => {}

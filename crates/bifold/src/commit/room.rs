@@ -94,6 +94,9 @@ pub(crate) struct Room {
     held_up: Mutex<BTreeMap<(KeyspaceId, Job), HeldUp>>,
 }
 
+/// Files that are no longer needed are kept up to this share of all tables and value files, to be written again.
+const SPARE_SHARE: u64 = 64;
+
 /// The state of `RESERVE`.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reserve {
@@ -240,13 +243,14 @@ impl Room {
         if written + bytes < self.look_at.load(Relaxed) {
             return Ok(false);
         }
+        let data_bytes = self.data_bytes();
+        self.dir.keep_spares(data_bytes / SPARE_SHARE);
         let Some(free) = self.dir.free_bytes() else {
             self.look_at.store(written + UNKNOWN_BYTES, Relaxed);
             return Ok(true);
         };
-        let data_bytes = self.data_bytes();
         let needed = self.kept_free() + self.room_for_jobs(data_bytes);
-        let spare = (free + self.reserve_bytes()).saturating_sub(needed);
+        let spare = (free + self.reserve_bytes() + self.dir.spare_bytes()).saturating_sub(needed);
         let is_short = spare < 2 * bytes + if self.is_short() { needed / 8 } else { 0 };
         if self.is_short.swap(is_short, Relaxed) && !is_short {
             self.signal.notify();
@@ -339,6 +343,7 @@ impl Room {
 
     /// The free bytes once everything is free that was deleted or overwritten. `free` are so now.
     fn free_after_deletes(&self, free: u64) -> u64 {
+        self.dir.keep_spares(0);
         // If it fails, there is no more.
         let finished = self.dir.finish_deletes().ok();
         finished.and_then(|()| self.dir.free_bytes()).unwrap_or(free)

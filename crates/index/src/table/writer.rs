@@ -91,7 +91,7 @@ impl TableWriter {
         let mut block = BlockBuilder::new(options.restart_interval);
         block.begin(&[]);
         Ok(Self {
-            writer: dir.create(&names::table(id), source)?,
+            writer: dir.create_whole(&names::table(id), source)?,
             dir: dir.clone(),
             id,
             options: *options,

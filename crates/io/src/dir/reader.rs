@@ -240,7 +240,7 @@ impl Drop for SharedReader {
         if *self.is_obsolete.get_mut() {
             // A file that stays only takes space. The failure was counted, and recovery removes what the manifest
             // does not name.
-            let _counted = self.dir.remove_path(&self.path);
+            let _counted = self.dir.retire_path(&self.path);
         }
     }
 }

@@ -26,6 +26,15 @@ impl FileSystem for FaultyFs {
         }
     }
 
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Arc<dyn WriteFile>> {
+        self.pass("rename", spare)?;
+        self.pass("open", path)?;
+        match &self.memory {
+            Some(memory) => Ok(self.over_memory_file(path, memory.rewritten_file(path, spare)?)),
+            None => Ok(self.over_file(path, self.inner.create_from(path, spare)?)),
+        }
+    }
+
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
         self.pass("open", path)?;
         match &self.memory {

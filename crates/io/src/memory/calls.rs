@@ -4,7 +4,10 @@ use std::{
     fmt,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use bifold_contract::{Error, Result};
@@ -20,6 +23,10 @@ const ENOSPC: i32 = 28;
 impl FileSystem for MemoryFs {
     fn create(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
         Ok(self.create_file(path)?)
+    }
+
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Arc<dyn WriteFile>> {
+        Ok(self.rewritten_file(path, spare)?)
     }
 
     fn open_append(&self, path: &Path) -> Result<Arc<dyn WriteFile>> {
@@ -175,12 +182,20 @@ impl MemoryFs {
         Ok(self.handle(path, node))
     }
 
+    /// The file `spare` under the name `path`, to be written again from its beginning.
+    pub(crate) fn rewritten_file(&self, path: &Path, spare: &Path) -> Result<Arc<MemoryFile>> {
+        self.rename(spare, path)?;
+        let node = self.state().node(path).map_err(|e| Error::io("open", path, e))?;
+        let end = Some(Arc::new(AtomicU64::new(0)));
+        Ok(Arc::new(MemoryFile { fs: self.clone(), node, path: path.into(), end }))
+    }
+
     pub(crate) fn has_append_region(&self) -> bool {
         self.state().append_region
     }
 
     pub(super) fn handle(&self, path: &Path, node: Arc<Node>) -> Arc<MemoryFile> {
-        Arc::new(MemoryFile { fs: self.clone(), node, path: path.into() })
+        Arc::new(MemoryFile { fs: self.clone(), node, path: path.into(), end: None })
     }
 }
 
@@ -190,6 +205,8 @@ pub(crate) struct MemoryFile {
     fs: MemoryFs,
     node: Arc<Node>,
     path: PathBuf,
+    /// If it is written again from its beginning: what was appended so far.
+    end: Option<Arc<AtomicU64>>,
 }
 
 impl MemoryFile {
@@ -203,13 +220,7 @@ impl MemoryFile {
     }
 }
 
-/// The operations of an append region.
-#[cfg(target_os = "linux")]
 impl MemoryFile {
-    pub(crate) fn id(&self) -> u64 {
-        self.node.id
-    }
-
     /// Writes within the file or at its end. A full disk takes what fits and then fails.
     pub(crate) fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.fs.trace_bytes(&[bytes]);
@@ -223,6 +234,14 @@ impl MemoryFile {
             Ok(if behind <= room { Ok(()) } else { Err(io::Error::from_raw_os_error(ENOSPC)) })
         });
         done.flatten()
+    }
+}
+
+/// The operations of an append region.
+#[cfg(target_os = "linux")]
+impl MemoryFile {
+    pub(crate) fn id(&self) -> u64 {
+        self.node.id
     }
 
     pub(crate) fn truncate(&self, len: u64) -> io::Result<()> {
@@ -276,6 +295,11 @@ impl MemoryFile {
 
 impl WriteFile for MemoryFile {
     fn append(&self, parts: &[&[u8]]) -> Result<()> {
+        if let Some(end) = &self.end {
+            let bytes = parts.concat();
+            let at = end.fetch_add(bytes.len() as u64, Relaxed);
+            return self.write_at(&bytes, at).map_err(|e| Error::io("append to", &self.path, e));
+        }
         let len = parts.iter().map(|part| part.len() as u64).sum::<u64>();
         self.fs.trace_bytes(parts);
         let appended = self.fs.change(OpKind::Append, &self.path, len, |state, op| {
@@ -289,7 +313,11 @@ impl WriteFile for MemoryFile {
 
     fn sync(&self) -> Result<()> {
         let synced = self.fs.change(OpKind::Sync, &self.path, 0, |_, _| {
-            self.node.data().sync();
+            let mut data = self.node.data();
+            match self.end.as_ref().map(|end| end.load(Relaxed)).filter(|&end| end < data.content.len()) {
+                Some(end) => data.truncate(end),
+                None => data.sync(),
+            }
             Ok(())
         });
         synced.map_err(|e| Error::io("sync", &self.path, e))

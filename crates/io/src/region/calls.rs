@@ -8,7 +8,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-use super::{RegionFs, followed::FollowedFile, ground::Ground, pages::Pages, recovery::FileAndLeft};
+use super::{Begin, RegionFs, followed::FollowedFile, ground::Ground, pages::Pages, recovery::FileAndLeft};
 use crate::{
     disk::DiskFile,
     fs::{Appended, FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile, WriteFile},
@@ -24,11 +24,28 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn create_appended(&self, path: &Path) -> Result<Appended> {
-        self.appended("create", path, || self.region.ground.create(path))
+        self.appended("create", path, || self.region.ground.create(path), Begin::AtEnd)
+    }
+
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Arc<dyn WriteFile>> {
+        if self.region.staged(spare).is_some() {
+            self.remove(spare)?;
+            return self.create(path);
+        }
+        self.fs().create_from(path, spare)
+    }
+
+    fn create_appended_from(&self, path: &Path, spare: &Path) -> Result<Appended> {
+        // What is staged for it would be written over the new bytes.
+        if self.region.staged(spare).is_some() {
+            self.remove(spare)?;
+            return self.create_appended(path);
+        }
+        self.appended("create", path, || self.region.ground.create_from(path, spare), Begin::Again)
     }
 
     fn open_appended(&self, path: &Path) -> Result<Appended> {
-        self.appended("open", path, || self.region.ground.open(path))
+        self.appended("open", path, || self.region.ground.open(path), Begin::AtEnd)
     }
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {

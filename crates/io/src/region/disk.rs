@@ -82,6 +82,11 @@ impl Ground for Disk {
         retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))
     }
 
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<File> {
+        self.fs().rename(spare, path)?;
+        self.open(path)
+    }
+
     fn open(&self, path: &Path) -> Result<File> {
         OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))
     }

@@ -27,6 +27,9 @@ pub(crate) trait Ground: Debug + Send + Sync + Sized + 'static {
     /// Creates a new, empty file.
     fn create(&self, path: &Path) -> Result<Self::File>;
 
+    /// Renames `spare`, which nobody uses, to `path`, and opens it: its bytes are written again.
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<Self::File>;
+
     /// Opens an existing file.
     fn open(&self, path: &Path) -> Result<Self::File>;
 

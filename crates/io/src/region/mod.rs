@@ -35,7 +35,7 @@ mod simulated;
 mod slots;
 mod staged;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -237,12 +237,27 @@ impl<G: Ground> Drop for RegionLock<G> {
     }
 }
 
+/// Where appends to a file begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begin {
+    /// Behind what it has.
+    AtEnd,
+    /// At its beginning: what it has is written again.
+    Again,
+}
+
 impl<G: Ground> RegionFs<G> {
     fn fs(&self) -> &dyn FileSystem {
         self.region.ground.fs()
     }
 
-    fn appended(&self, op: &'static str, path: &Path, open: impl FnOnce() -> Result<G::File>) -> Result<Appended> {
+    fn appended(
+        &self,
+        op: &'static str,
+        path: &Path,
+        open: impl FnOnce() -> Result<G::File>,
+        begin: Begin,
+    ) -> Result<Appended> {
         let mut files = self.region.files();
         files.retain(|_, file| file.strong_count() > 0);
         if let Some(before) = files.get(path).and_then(Weak::upgrade) {
@@ -253,9 +268,12 @@ impl<G: Ground> RegionFs<G> {
             before.write_out()?;
         }
         let file = open()?;
-        let len = file.len().map_err(|e| Error::io(op, path, e))?;
+        let len = match begin {
+            Begin::AtEnd => file.len().map_err(|e| Error::io(op, path, e))?,
+            Begin::Again => 0,
+        };
         let pages = self.region.pages(path, len);
-        let staged = StagedFile::new(file, path.into(), pages, Arc::clone(&self.region));
+        let staged = StagedFile::new((file, begin), path.into(), pages, Arc::clone(&self.region));
         files.insert(path.into(), Arc::downgrade(&staged));
         Ok(Appended { writer: Arc::new(StagedWriter(Arc::clone(&staged))), reader: staged })
     }

@@ -65,6 +65,12 @@ impl Ground for Simulated {
         Ok(self.file(path, self.memory.create_file(path)?))
     }
 
+    fn create_from(&self, path: &Path, spare: &Path) -> Result<SimulatedFile> {
+        self.pass("rename", spare)?;
+        self.memory.rename(spare, path)?;
+        self.open(path)
+    }
+
     fn open(&self, path: &Path) -> Result<SimulatedFile> {
         self.pass("open", path)?;
         Ok(self.file(path, self.memory.open_file(path)?))

@@ -9,7 +9,7 @@ use std::{
 use bifold_contract::{Error, Result, planted};
 
 use super::{
-    Region,
+    Begin, Region,
     ground::{Ground, GroundFile},
     pages::Pages,
     slots::{APPENDS_MAX, ROOM, Slot},
@@ -27,6 +27,7 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct StagedFile<G: Ground> {
     file: G::File,
     path: PathBuf,
+    begin: Begin,
     region: Arc<Region<G>>,
     /// The file itself: what is written to it is read without the lock.
     pages: Arc<Pages>,
@@ -39,14 +40,21 @@ struct Staged<G: Ground> {
     /// Appends and bytes in the slot.
     appends: usize,
     bytes: usize,
+    /// What the file had before it was written again is gone.
+    is_cut: bool,
     /// The writer was dropped: nothing is appended any more.
     is_closed: bool,
 }
 
 impl<G: Ground> StagedFile<G> {
-    pub(super) fn new(file: G::File, path: PathBuf, pages: Arc<Pages>, region: Arc<Region<G>>) -> Arc<Self> {
-        let staged = Mutex::new(Staged { slot: None, appends: 0, bytes: 0, is_closed: false });
-        Arc::new(Self { file, path, region, pages, staged })
+    pub(super) fn new(
+        (file, begin): (G::File, Begin),
+        path: PathBuf,
+        pages: Arc<Pages>,
+        region: Arc<Region<G>>,
+    ) -> Arc<Self> {
+        let staged = Mutex::new(Staged { slot: None, appends: 0, bytes: 0, is_cut: false, is_closed: false });
+        Arc::new(Self { file, path, begin, region, pages, staged })
     }
 
     fn staged(&self) -> MutexGuard<'_, Staged<G>> {
@@ -202,6 +210,20 @@ impl<G: Ground> StagedFile<G> {
         truncate().map_err(|e| Error::io("truncate", &self.path, e))
     }
 
+    /// Makes the file durable, and cuts it if it was longer before it was written again.
+    fn sync(&self) -> io::Result<()> {
+        if self.begin == Begin::Again {
+            // With the lock: what is appended meanwhile must not be cut.
+            let mut staged = self.staged();
+            let written = self.written();
+            if !staged.is_cut && self.file.len()? > written {
+                self.file.truncate(written)?;
+            }
+            staged.is_cut = true;
+        }
+        self.file.sync()
+    }
+
     /// Writes out everything staged. For a closed file this has been done already, unless it failed.
     pub(super) fn write_out(&self) -> Result<()> {
         let mut staged = self.staged();
@@ -225,7 +247,7 @@ impl<G: Ground> WriteFile for StagedWriter<G> {
         if !planted!("sync_staged_bytes_not") {
             self.0.write_out()?;
         }
-        self.0.file.sync().map_err(|e| Error::io("sync", &self.0.path, e))
+        self.0.sync().map_err(|e| Error::io("sync", &self.0.path, e))
     }
 
     fn start_writeback(&self) {

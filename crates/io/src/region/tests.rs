@@ -18,10 +18,10 @@ use crate::{
 };
 
 /// A directory that is removed at the end.
-pub(super) struct TempDir(pub PathBuf);
+pub(crate) struct TempDir(pub PathBuf);
 
 impl TempDir {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
         let root = std::env::var_os("BIFOLD_DISK").map_or_else(std::env::temp_dir, PathBuf::from);

@@ -228,7 +228,7 @@ impl DropFile {
         self.held_count = 0;
         held.sort_unstable_by_key(|(about, _)| *about);
         if self.copy.is_none() {
-            self.copy = Some(self.files.begin_copy(DROPS, 0)?);
+            self.copy = Some(self.files.begin_whole(DROPS, 0, IoSource::Gc)?);
         }
         let Some(copy) = &mut self.copy else { unreachable!("begun above") };
         for (about, mut dropped) in held {

@@ -214,7 +214,11 @@ impl SortedWriter {
     /// # Errors
     /// I/O errors.
     pub fn begin(files: &ValueFiles) -> Result<Self> {
-        Ok(Self { copy: files.begin_copy(SORTED, 0)?, index: SortedIndexBuilder::default(), stretch_end: 0 })
+        Ok(Self {
+            copy: files.begin_whole(SORTED, 0, IoSource::Gc)?,
+            index: SortedIndexBuilder::default(),
+            stretch_end: 0,
+        })
     }
 
     /// Appends a version. Versions come by key, and those of one key by number, the newest first.

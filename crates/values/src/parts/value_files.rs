@@ -36,7 +36,7 @@ use bifold_format::{
     names,
     value::{self, Description},
 };
-use bifold_io::{Dir, Writer};
+use bifold_io::{Dir, Reader, Writer};
 
 use super::{
     budget::Memory,
@@ -276,11 +276,16 @@ impl ValueFiles {
         self.all.load().values().map(Arc::clone).collect()
     }
 
-    fn create(&self, class: u8, group: u64, source: IoSource) -> Result<(Arc<ValueFile>, Arc<Writer>)> {
+    /// Creates a file, `by` this function of the directory.
+    fn create(
+        &self,
+        (class, group, source): (u8, u64, IoSource),
+        by: fn(&Dir, &str, IoSource) -> Result<(Writer, Reader)>,
+    ) -> Result<(Arc<ValueFile>, Arc<Writer>)> {
         let description = Description { class, keyspace: self.context.keyspace, group };
         let id = (self.context.new_file)();
         let name = names::value(id);
-        let (writer, reader) = self.context.dir.create_appended(&name, source)?;
+        let (writer, reader) = by(&self.context.dir, &name, source)?;
         let header = value::header(id, description);
         writer.append(&[&header]).inspect_err(|_| {
             let _counted = self.context.dir.remove(&name);
@@ -311,7 +316,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn begin(&self, group: u64) -> Result<Arc<ValueFile>> {
-        let (file, _writer) = self.create(APPENDED, group, IoSource::Value)?;
+        let (file, _writer) = self.create((APPENDED, group, IoSource::Value), Dir::create_appended)?;
         self.insert(std::slice::from_ref(&file));
         self.unrecorded.hold().push(Arc::clone(&file));
         self.mark_named();

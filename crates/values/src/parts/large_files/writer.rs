@@ -32,7 +32,7 @@ pub struct LargeWriter {
 impl LargeWriter {
     pub(super) fn create(home: &Arc<LargeHome>, key: &[u8]) -> Result<Self> {
         let file = (home.new_file)();
-        let writer = home.dir.create(&names::large(file), IoSource::Value)?;
+        let writer = home.dir.create_whole(&names::large(file), IoSource::Value)?;
         let chunk = CHUNK_BYTES as usize;
         let made = Self {
             home: Arc::clone(home),

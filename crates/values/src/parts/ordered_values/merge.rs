@@ -202,7 +202,7 @@ impl Merge {
         }
         if self.output.is_none() {
             let group = *self.group.get_or_insert_with(|| self.shared.files.new_number());
-            let copy = self.shared.files.begin_copy_for(ORDERED, group, self.source)?;
+            let copy = self.shared.files.begin_whole(ORDERED, group, self.source)?;
             self.output = Some(MergeOutput { copy, entries: 0, smallest: key.into(), largest: Vec::new() });
         }
         Ok(())

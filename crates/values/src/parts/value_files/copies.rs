@@ -143,15 +143,17 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn begin_copy(&self, class: u8, group: u64) -> Result<Copy> {
-        self.begin_copy_for(class, group, IoSource::Gc)
+        let (file, writer) = self.create((class, group, IoSource::Gc), Dir::create_appended)?;
+        Ok(self.copy_to(file, writer, true))
     }
 
-    /// As [`ValueFiles::begin_copy`], on behalf of `source`.
+    /// Begins a file that counts once it is synced, on behalf of `source`: an edit names it then, and recovery looks for
+    /// nothing else in it. So it may be one that is no longer needed, written again.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn begin_copy_for(&self, class: u8, group: u64, source: IoSource) -> Result<Copy> {
-        let (file, writer) = self.create(class, group, source)?;
+    pub fn begin_whole(&self, class: u8, group: u64, source: IoSource) -> Result<Copy> {
+        let (file, writer) = self.create((class, group, source), Dir::create_whole_appended)?;
         Ok(self.copy_to(file, writer, true))
     }
 
@@ -160,7 +162,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub fn begin_ingested(&self, class: u8, group: u64) -> Result<Copy> {
-        self.begin_copy_for(class, group, IoSource::Value)
+        self.begin_whole(class, group, IoSource::Value)
     }
 
     /// Continues a file that no commit appends to. If the copy is not finished, the file is sealed.

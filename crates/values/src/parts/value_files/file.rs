@@ -40,9 +40,10 @@ pub struct ValueFile {
     pub id: FileId,
     /// What it says about itself.
     pub description: Description,
-    pub(super) reader: Reader,
-    /// While it is open for appending.
+    /// While it is open for appending. Before the reader: closed first, it writes nothing into a file that is written
+    /// again.
     pub(super) writer: Mutex<Option<Arc<Writer>>>,
+    pub(super) reader: Reader,
     /// Where its records begin.
     pub(super) start: u64,
     /// Bytes in it that count.

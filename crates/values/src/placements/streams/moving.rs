@@ -232,7 +232,7 @@ impl<'a> Copying<'a> {
         let nth = match self.open[age].filter(|nth| !is_full(nth)) {
             Some(nth) => nth,
             None => {
-                self.outputs.push(self.shared.files.begin_copy(COLLECTED, SURVIVORS + age as u64)?);
+                self.outputs.push(self.shared.files.begin_whole(COLLECTED, SURVIVORS + age as u64, IoSource::Gc)?);
                 *self.open[age].insert(self.outputs.len() - 1)
             }
         };
@@ -245,7 +245,7 @@ impl<'a> Copying<'a> {
     fn finish(self, tables: &[Table]) -> Result<Written<'a>> {
         let (files, mut outputs) = (&self.shared.files, self.outputs);
         if !tables.is_empty() {
-            let mut file = files.begin_copy(FORWARDS, 0)?;
+            let mut file = files.begin_whole(FORWARDS, 0, IoSource::Gc)?;
             for Table { source, forwards, .. } in tables {
                 file.append_with(|out, place| forward::encode(out, place, *source, forwards))?;
             }
