@@ -107,6 +107,32 @@ fn a_snapshot_reads_the_same_however_often_values_move() {
     }
 }
 
+/// GC may handle short values together and long ones alone; they stay in order.
+#[test]
+fn values_of_all_lengths_are_in_one_file_and_move() {
+    for placement in PlacementKind::ALL {
+        let mut options = Options { memory_limit: 64 << 20, memtable_bytes: 1 << 20, ..separated(placement) };
+        options.keyspace.values.file_bytes = 1 << 20;
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+        let long = |n: u32, round: u32| vec![(n + round) as u8; [80, 1000, 30_000, 70_000, 130_000][n as usize % 5]];
+        for round in 0..4 {
+            for n in (0..60).filter(|n| round == 0 || (n * 7 + round) % 3 > 0) {
+                db.put(key(n), long(n, round)).unwrap();
+            }
+            db.flush().unwrap();
+            db.collect_garbage().unwrap();
+        }
+        db.close().unwrap();
+        assert_eq!(bifold::verify(dir.join("db")).unwrap().problems.len(), 0, "{placement:?}");
+        let db = Db::open_with(dir.join("db"), options).unwrap();
+        for n in 0..60 {
+            let newest = (0..4).rev().find(|round| *round == 0 || (n * 7 + round) % 3 > 0).unwrap();
+            assert!(db.get(key(n)).unwrap().as_deref() == Some(&long(n, newest)[..]), "{placement:?}, key {n}");
+        }
+    }
+}
+
 #[test]
 fn deleted_keys_do_not_come_back_when_values_move() {
     for placement in SEPARATED {

@@ -184,14 +184,15 @@ impl<'a> Copying<'a> {
             if record.kind != ValueKind::Value || is_known_dead {
                 continue;
             }
-            if len as usize > BATCH_BYTES {
-                self.copy_current(&[(record, from)], &mut moved, gc)?;
-                continue;
-            }
-            batch.add(&record, from);
-            if batch.is_full() {
+            let is_long = len as usize > BATCH_BYTES;
+            // In order: rows are found by a search.
+            if is_long || batch.is_full() {
                 self.copy_current(&batch.records(), &mut moved, gc)?;
                 batch.clear();
+            }
+            match is_long {
+                true => self.copy_current(&[(record, from)], &mut moved, gc)?,
+                false => batch.add(&record, from),
             }
         }
         self.copy_current(&batch.records(), &mut moved, gc)?;
