@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{IoSource, Locator, Result, SeqNo, key::MAX_SEQNO};
+use bifold_contract::{IoSource, Locator, Result, SeqNo, key::MAX_SEQNO, planted};
 use bifold_io::striped::Striped;
 
 use crate::{
@@ -27,7 +27,8 @@ pub struct Lookup<'a> {
     /// The largest number, not above `snapshot`, of a range tombstone in a newer layer (a memtable) that spans the
     /// key; 0 when there is none.
     pub covered_by: SeqNo,
-    /// Tables that have nothing newer than this are not asked. 0: all are.
+    /// Only what is newer than this counts: tables without it are not asked, and older range tombstones delete nothing.
+    /// An older version may be found, in a table that has something newer. 0: everything counts.
     pub after: SeqNo,
     /// Finds the level-0 runs that may hold the key.
     pub locator: &'a dyn Locator,
@@ -67,7 +68,9 @@ impl Version {
         answer
     }
 
-    /// As [`Version::get`], without a look at the last run that may have the key, unless that is in level 0.
+    /// As [`Version::get`], without a look at the last run that may have the key, unless that is in level 0. A version
+    /// older than [`Lookup::after`] is none: the one with that number, which is newer, may be in a table that was not
+    /// asked.
     ///
     /// # Errors
     /// I/O errors and corruption.
@@ -76,6 +79,7 @@ impl Version {
         let layer = self.search_above_last(lookup, &mut tally);
         counters.add(&tally);
         Ok(match layer? {
+            Layer::Found(entry) if entry.seqno < lookup.after && !planted!("older_is_newer") => Above::Nothing,
             Layer::Found(entry) => Above::Found(entry),
             Layer::Deleted => Above::Deleted,
             Layer::Unknown => Above::Nothing,
@@ -200,7 +204,7 @@ impl Version {
     }
 
     fn is_covered_by(&self, runs: &[Arc<TableRun>], lookup: &Lookup<'_>) -> bool {
-        self.has_range_tombstones() && runs.iter().any(|run| covering(run, lookup) > 0)
+        self.has_range_tombstones() && runs.iter().any(|run| covering(run, lookup) > lookup.after)
     }
 }
 
@@ -226,7 +230,7 @@ fn search_table(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result
     if lookup.after > 0 && table.meta().max_seqno <= lookup.after {
         return Ok(Layer::Unknown);
     }
-    let covered_by = table.covering(lookup.key, lookup.snapshot);
+    let covered_by = Some(table.covering(lookup.key, lookup.snapshot)).filter(|&by| by > lookup.after).unwrap_or(0);
     let found = find_in(table, lookup, tally)?;
     Ok(match found {
         Some(entry) if entry.seqno >= covered_by => Layer::Found(entry),

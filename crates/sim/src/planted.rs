@@ -100,6 +100,7 @@ const RANGES: Test = Test::Integration("bifold-conformance", "placements", "hash
 const OPTIONS: Test = Test::Integration("bifold", "all", "options::options_that_are_not_durable");
 const SEALED: Test = Test::Unit("bifold-values", "copies::tests::nothing_is_written_to_a_file_that_is_sealed");
 const OUTPUT_KEYS: Test = Test::Unit("bifold", "schedule::tests::keys_that_a_running_job_writes");
+const ABOVE: Test = Test::Unit("bifold-index", "lookup::tests::what_is_older_than");
 const FLUSH_ORDER: Test = Test::Unit("bifold", "shared_flush::tests::memtables_are_installed");
 const LOG_LIMIT: Test = Test::Unit("bifold", "write::tests::logs_that_only_sealed");
 const FLUSH_RANGES: Test = Test::Unit("bifold", "shared_flush::tests::a_flush_waits");
@@ -169,6 +170,7 @@ pub const ALL: &[Planted] = &[
     bug("serve_torn_tail", POWER),
     bug("filter_wrong_hash", METAMORPHIC),
     bug("key_not_in_filter", METAMORPHIC),
+    bug("older_is_newer", ABOVE),
     bug("no_checksum_check", BITFLIP),
     bug("stale_cache", METAMORPHIC),
     bug("reclaim_unsynced", POWER),

@@ -226,3 +226,42 @@ fn filters_exclude_an_absent_key_without_a_read() {
     assert_eq!((counters.filters_asked(), counters.filters_denied(), counters.false_positives()), (2, 2, 0));
     assert_eq!(disk.dir.totals().reads[IoSource::Get as usize], 0);
 }
+
+/// Merges take some tables of a level down and not others, so a table may have something newer than one above it.
+#[test]
+fn what_is_older_than_the_version_asked_about_is_not_above_it() {
+    let disk = Disk::new();
+    let table = |id: u64, entries: &[(u8, SeqNo)], deleted: Option<SeqNo>| {
+        let mut writer = TableWriter::create(&disk.dir, id, IoSource::Flush, &options()).unwrap();
+        for seqno in deleted {
+            let (start, end) = (vec![0].into(), Some(vec![9].into()));
+            writer.add_range_tombstone(&RangeTombstone { start, end, seqno }).unwrap();
+        }
+        for &(key, seqno) in entries {
+            let payload = seqno.to_le_bytes().into();
+            writer.add(&OwnedEntry { key: vec![key], seqno, kind: Kind::Inline, payload }.borrow()).unwrap();
+        }
+        Arc::new(writer.finish().unwrap())
+    };
+    let older = [(table(1, &[(1, 3), (2, 20)], None), 3), (table(2, &[(2, 20)], Some(4)), 4)];
+    for (level, (middle, number)) in [1, 2].into_iter().flat_map(|level| older.iter().map(move |older| (level, older)))
+    {
+        let (asked_about, last) = (table(10, &[(1, 9)], None), table(11, &[(1, 1)], None));
+        let mut edit = LevelEdit::default();
+        // In level 0 or 1.
+        edit.added.push(TableAdded { level: level - 1, run: 3, table: asked_about });
+        edit.added.push(TableAdded { level, run: 2, table: Arc::clone(middle) });
+        edit.added.push(TableAdded { level: level + 1, run: 1, table: last });
+        let version = Version::default().apply(&edit, &mut |meta| Ok(disk.open(meta))).unwrap();
+        let look = |after| {
+            let key_hash = key_hash(&[1]);
+            let lookup =
+                Lookup { key: &[1], key_hash, snapshot: SeqNo::MAX, covered_by: 0, after, locator: &NewestFirst };
+            version.get_above_last(&lookup, &LookupCounters::default()).unwrap()
+        };
+        assert!(matches!(look(9), Above::Nothing), "{number} is older: {:?}", look(9));
+        assert!(matches!(look(8), Above::Found(found) if found.seqno == 9), "it is there");
+        disk.dir.remove("000010.tbl").unwrap();
+        disk.dir.remove("000011.tbl").unwrap();
+    }
+}
