@@ -233,7 +233,7 @@ fn what_is_older_than_the_version_asked_about_is_not_above_it() {
     let disk = Disk::new();
     let table = |id: u64, entries: &[(u8, SeqNo)], deleted: Option<SeqNo>| {
         let mut writer = TableWriter::create(&disk.dir, id, IoSource::Flush, &options()).unwrap();
-        for seqno in deleted {
+        if let Some(seqno) = deleted {
             let (start, end) = (vec![0].into(), Some(vec![9].into()));
             writer.add_range_tombstone(&RangeTombstone { start, end, seqno }).unwrap();
         }
