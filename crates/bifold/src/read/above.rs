@@ -49,9 +49,11 @@ impl Reader {
         let key_hash = key_hash(key);
         let mut covered_by: SeqNo = 0;
         for layer in layers_after(view, after) {
-            covered_by = covered_by.max(layer.memtable.range_tombstones().covering(key, MAX_SEQNO));
+            let covering = layer.memtable.range_tombstones().covering(key, MAX_SEQNO);
+            covered_by = covered_by.max(if covering > after { covering } else { 0 });
             match layer.memtable.get_hashed(key, key_hash, MAX_SEQNO) {
                 Some(entry) if entry.seqno < covered_by => return Ok(NewestAbove::Other),
+                Some(entry) if entry.seqno < after => return Ok(NewestAbove::Nothing),
                 Some(entry) => return version(entry.kind, entry.payload),
                 None => {}
             }

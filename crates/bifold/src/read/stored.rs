@@ -1,7 +1,6 @@
 //! What the index has of a key, expired or not.
 
 use bifold_contract::{Entry, Kind, Millis, Result, SeqNo, Value, key::MAX_SEQNO};
-
 use bifold_format::filter::key_hash;
 
 use super::get::{Reader, lookup_of};

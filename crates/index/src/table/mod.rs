@@ -259,19 +259,22 @@ impl Table {
     #[inline]
     #[must_use]
     pub fn may_contain_as_held(&self, key_hash: u64) -> bool {
-        let held = self.held.as_ref().or(self.held_top.as_ref());
-        let filter = held.and_then(|held| held.filter.as_ref());
-        self.has_entries()
-            && filter.and_then(|filter| Filter::parse(filter).ok()).is_none_or(|f| f.may_contain(key_hash))
+        self.has_entries() && self.held_filter().is_none_or(|filter| filter.may_contain(key_hash))
     }
 
     /// Prefetches into the processor's caches what [`Table::may_contain`] will look at, if the filter is in memory.
     #[inline]
     pub fn expect_filter(&self, key_hash: u64) {
-        let filter = self.held.as_ref().or(self.held_top.as_ref()).and_then(|held| held.filter.as_ref());
-        if let Some(filter) = filter.and_then(|filter| Filter::parse(filter).ok()) {
+        if let Some(filter) = self.held_filter() {
             prefetch_lines(filter.line(key_hash).as_ptr(), 1);
         }
+    }
+
+    /// The filter, if it is in memory.
+    #[inline]
+    fn held_filter(&self) -> Option<Filter<'_>> {
+        let held = self.held.as_ref().or(self.held_top.as_ref());
+        Filter::parse(held?.filter.as_ref()?).ok()
     }
 
     /// The hashes of its keys, each once, in any order. They stand in the file where there is to be a hash index;

@@ -11,8 +11,7 @@ pub struct Held {
     /// Number of entries and range tombstones in it.
     pub entries: u64,
     /// Snapshots, each with the number of entries that could be dropped if it were not open; a large value counts as
-    /// one for each KiB. Another snapshot may
-    /// then hold some of them.
+    /// one for each KiB. Another snapshot may then hold some of them.
     pub by: Vec<(SeqNo, u64)>,
 }
 
