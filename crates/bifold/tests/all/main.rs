@@ -36,6 +36,7 @@ mod ranges;
 mod recovery;
 mod salvage;
 mod salvage_database;
+mod scene;
 mod schedules;
 mod snapshots;
 mod space_held;

@@ -1,57 +1,24 @@
 //! Power is lost, or a call fails, at each moment of an ingest: all of it is there, or nothing.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use bifold::{Db, Env, Keyspace, Options, PlacementKind};
 use bifold_io::{
-    faulty::{FaultKind, FaultyFs},
+    faulty::FaultKind,
     memory::{Fate, MemoryFs},
 };
 
 use super::{Model, expected, key, value};
-use crate::{bed::small, support::entries};
+use crate::{
+    bed::small,
+    scene::{Scene, calls_of, failing, images},
+    support::entries,
+};
 
-/// The states of two keyspaces after each commit, and how many commits are promised.
-#[derive(Default)]
-struct Told {
-    states: Vec<[Model; 2]>,
-    /// The last state that is durable.
-    durable: usize,
-}
-
-/// A database and what it was told.
-struct Scene {
-    db: Db,
-    keyspaces: [Keyspace; 2],
-    told: Arc<Mutex<Told>>,
-}
-
-impl Scene {
-    fn new(env: Env, options: &Options) -> Self {
-        let db = Db::open_in(env, "/db", options.clone()).unwrap();
-        let other = db.keyspace("other", options.keyspace.clone()).unwrap();
-        let keyspaces = [db.default_keyspace().clone(), other];
-        let told = Told { states: vec![Default::default()], durable: 0 };
-        Self { db, keyspaces, told: Arc::new(Mutex::new(told)) }
-    }
-
-    /// Before the commit is made, so that an image with it is right.
-    fn tell(&self, change: impl FnOnce(&mut [Model; 2])) {
-        let mut told = self.told.lock().unwrap();
-        let mut state = told.states.last().unwrap().clone();
-        change(&mut state);
-        told.states.push(state);
-    }
-
+impl Scene<Model> {
     fn put(&self, at: usize, n: u32, round: u32) -> bifold::Result<()> {
         self.tell(|state| drop(state[at].insert(key(n), value(n, round))));
         self.keyspaces[at].put(key(n), value(n, round))
-    }
-
-    /// Everything so far is durable.
-    fn is_durable(&self) {
-        let mut told = self.told.lock().unwrap();
-        told.durable = told.states.len() - 1;
     }
 
     fn ingest(&self, keys: impl Iterator<Item = u32> + Clone, round: u32) -> bifold::Result<()> {
@@ -109,26 +76,12 @@ fn contents(fs: MemoryFs, options: &Options) -> [Model; 2] {
 #[test]
 fn a_power_loss_leaves_all_of_an_ingest_or_nothing_and_all_that_came_before() {
     for placement in PlacementKind::ALL {
-        let (fs, options) = (MemoryFs::new(), small(placement));
-        let scene = Scene::new(Env { fs: Arc::new(fs.clone()), ..Env::system() }, &options);
-        let images = Arc::new(Mutex::new(Vec::new()));
-        let (here, kept, told) = (fs.clone(), Arc::clone(&images), Arc::clone(&scene.told));
-        fs.set_hook(Some(Arc::new(move |call, op, _| {
-            let fates = [Fate::DropUnsynced, Fate::KeepAll, Fate::Random(call), Fate::Prefix(call)];
-            let fate = fates[(call % 4) as usize];
-            let told = told.lock().unwrap();
-            kept.lock().unwrap().push((here.power_loss(fate), fate, told.durable, told.states.len(), op));
-        })));
-        scene.play().unwrap();
-        fs.set_hook(None);
-        let states = std::mem::take(&mut scene.told.lock().unwrap().states);
-        let images = std::mem::take(&mut *images.lock().unwrap());
+        let options = small(placement);
+        let images = images(&options, 1, Scene::<Model>::play);
         assert!(images.len() > 100, "{placement:?}: {} images", images.len());
-        for (at, (image, fate, durable, told, op)) in images.into_iter().enumerate() {
-            let what = format!("{placement:?}, image {at}, {fate:?} after {op:?}");
-            let found = contents(image, &options);
-            let is_right = states[durable..told].contains(&found);
-            assert!(is_right, "{what}: not a state after one of commits {durable} to {told}, but {:?}", lost(&found));
+        for image in images {
+            let found = contents(image.fs.clone(), &options);
+            assert!(image.allows(&found), "{placement:?}, {}: {:?}", image.what, lost(&found));
         }
     }
 }
@@ -139,40 +92,27 @@ fn lost(found: &[Model; 2]) -> Vec<Vec<&String>> {
 
 #[test]
 fn a_failing_call_leaves_all_of_an_ingest_or_nothing() {
-    for (placement, kinds) in
-        PlacementKind::ALL.into_iter().zip([FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle())
-    {
+    let kinds = [FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle();
+    for (placement, kind) in PlacementKind::ALL.into_iter().zip(kinds) {
         let options = small(placement);
-        let calls = |memory: &MemoryFs, at: u64| {
-            let faulty = FaultyFs::over_memory(memory.clone());
-            let scene = Scene::new(Env { fs: Arc::new(faulty.clone()), ..Env::system() }, &options);
-            let begin = faulty.calls();
-            faulty.decide_by(Box::new(move |call| (call.number == begin + at).then_some(kinds)));
-            let played = scene.play();
-            faulty.clear();
-            (played, faulty.calls() - begin, scene)
-        };
-        let (played, all, scene) = calls(&MemoryFs::new(), u64::MAX / 2);
-        played.unwrap();
-        drop(scene);
-        let (mut failed, mut memory);
-        failed = 0;
+        let all = calls_of(&options, Scene::<Model>::play);
+        let mut failed = 0;
         // The first ones are those of commits, which others prove.
         for at in (1..all).step_by(3) {
-            memory = MemoryFs::new();
-            let (played, _, scene) = calls(&memory, at);
+            let memory = MemoryFs::new();
+            let (played, _, scene) = failing(&memory, &options, (at, kind), Scene::<Model>::play);
             failed += u64::from(played.is_err());
-            let told = std::mem::take(&mut *scene.told.lock().unwrap());
+            let allowed = scene.allowed();
             if played.is_err() {
                 // Reads go on.
                 let readable: Vec<_> = scene.keyspaces.iter().map(|keyspace| entries(keyspace.iter())).collect();
                 let is_shown = |state: &[Model; 2]| *readable == state.each_ref().map(expected);
-                assert!(told.states[told.durable..].iter().any(is_shown), "{placement:?}, call {at}: {played:?}");
+                assert!(allowed.iter().any(is_shown), "{placement:?}, call {at}: {played:?}");
             }
             drop(scene);
             for fate in [Fate::KeepAll, Fate::DropUnsynced] {
                 let found = contents(memory.power_loss(fate), &options);
-                let is_right = told.states[told.durable..].contains(&found);
+                let is_right = allowed.contains(&found);
                 assert!(is_right, "{placement:?}, call {at} of {all}, {fate:?}: {played:?}");
             }
         }

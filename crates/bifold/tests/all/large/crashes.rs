@@ -1,55 +1,21 @@
 //! Power is lost, or a call fails, at each moment of writing large values: each is there as a whole, or not at all.
 
-use std::{
-    path::Path,
-    sync::{Arc, Mutex},
-};
+use std::{path::Path, sync::Arc};
 
 use bifold::{Db, Durability, Env, Keyspace, Options, PlacementKind};
 use bifold_io::{
-    faulty::{FaultKind, FaultyFs},
+    faulty::FaultKind,
     memory::{Fate, MemoryFs},
 };
 
 use super::{LARGE, Model, bytes, files, key};
-use crate::{bed::small, support::entries};
+use crate::{
+    bed::small,
+    scene::{Scene, calls_of, failing, images},
+    support::entries,
+};
 
-/// The states of two keyspaces after each commit, and how many commits are promised.
-#[derive(Default)]
-struct Told {
-    states: Vec<[Model; 2]>,
-    /// The last state that is durable.
-    durable: usize,
-}
-
-struct Scene {
-    db: Db,
-    keyspaces: [Keyspace; 2],
-    told: Arc<Mutex<Told>>,
-}
-
-impl Scene {
-    fn new(env: Env, options: &Options) -> Self {
-        let db = Db::open_in(env, "/db", options.clone()).unwrap();
-        let other = db.keyspace("other", options.keyspace.clone()).unwrap();
-        let keyspaces = [db.default_keyspace().clone(), other];
-        let told = Told { states: vec![Default::default()], durable: 0 };
-        Self { db, keyspaces, told: Arc::new(Mutex::new(told)) }
-    }
-
-    /// Before the commit is made, so that an image with it is right.
-    fn tell(&self, change: impl FnOnce(&mut [Model; 2])) {
-        let mut told = self.told.lock().unwrap();
-        let mut state = told.states.last().unwrap().clone();
-        change(&mut state);
-        told.states.push(state);
-    }
-
-    fn is_durable(&self) {
-        let mut told = self.told.lock().unwrap();
-        told.durable = told.states.len() - 1;
-    }
-
+impl Scene<Model> {
     fn put(&self, at: usize, n: u32, round: u32, durability: Durability) -> bifold::Result<()> {
         let value = bytes(n, round, if round.is_multiple_of(2) { LARGE + 1 + u64::from(n) * 9000 } else { 200 });
         self.tell(|state| drop(state[at].insert(key(n), value.clone())));
@@ -121,27 +87,12 @@ fn shown(found: &[Model; 2]) -> Vec<Vec<(String, usize)>> {
 #[test]
 fn a_power_loss_leaves_whole_values_and_all_that_was_promised() {
     for placement in PlacementKind::ALL {
-        let (fs, options) = (MemoryFs::new(), small(placement));
-        let scene = Scene::new(Env { fs: Arc::new(fs.clone()), ..Env::system() }, &options);
-        let images = Arc::new(Mutex::new(Vec::new()));
-        let (here, kept, told) = (fs.clone(), Arc::clone(&images), Arc::clone(&scene.told));
-        fs.set_hook(Some(Arc::new(move |call, op, _| {
-            let fates = [Fate::DropUnsynced, Fate::KeepAll, Fate::Random(call), Fate::Prefix(call)];
-            let told = told.lock().unwrap();
-            for fate in [fates[(call % 4) as usize], fates[((call / 4) % 4) as usize]] {
-                kept.lock().unwrap().push((here.power_loss(fate), fate, told.durable, told.states.len(), op));
-            }
-        })));
-        scene.play().unwrap();
-        fs.set_hook(None);
-        let states = std::mem::take(&mut scene.told.lock().unwrap().states);
-        let images = std::mem::take(&mut *images.lock().unwrap());
+        let options = small(placement);
+        let images = images(&options, 2, Scene::<Model>::play);
         assert!(images.len() > 150, "{placement:?}: {} images", images.len());
-        for (at, (image, fate, durable, told, op)) in images.into_iter().enumerate() {
-            let what = format!("{placement:?}, image {at}, {fate:?} after {op:?}");
-            let found = contents(&image, &options);
-            let is_right = states[durable..told].contains(&found);
-            assert!(is_right, "{what}: not a state after one of commits {durable} to {told}, but {:?}", shown(&found));
+        for image in images {
+            let found = contents(&image.fs, &options);
+            assert!(image.allows(&found), "{placement:?}, {}: {:?}", image.what, shown(&found));
         }
     }
 }
@@ -151,22 +102,11 @@ fn a_failing_call_leaves_whole_values_and_no_file_in_excess() {
     let kinds = [FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle();
     for (placement, kind) in PlacementKind::ALL.into_iter().zip(kinds) {
         let options = small(placement);
-        let calls = |memory: &MemoryFs, at: u64| {
-            let faulty = FaultyFs::over_memory(memory.clone());
-            let scene = Scene::new(Env { fs: Arc::new(faulty.clone()), ..Env::system() }, &options);
-            let begin = faulty.calls();
-            faulty.decide_by(Box::new(move |call| (call.number == begin + at).then_some(kind)));
-            let played = scene.play();
-            faulty.clear();
-            (played, faulty.calls() - begin, scene)
-        };
-        let (played, all, scene) = calls(&MemoryFs::new(), u64::MAX / 2);
-        played.unwrap();
-        drop(scene);
+        let all = calls_of(&options, Scene::<Model>::play);
         let (mut failed, mut went_on) = (0, 0);
         for at in 0..all {
             let memory = MemoryFs::new();
-            let (played, _, scene) = calls(&memory, at);
+            let (played, _, scene) = failing(&memory, &options, (at, kind), Scene::<Model>::play);
             failed += u64::from(played.is_err());
             let what = format!("{placement:?}, call {at} of {all}: {played:?}");
             let is_of_file = played.as_ref().is_err_and(|error| error.to_string().contains(".large"));
@@ -174,18 +114,16 @@ fn a_failing_call_leaves_whole_values_and_no_file_in_excess() {
                 // What failed was a file that nothing named: it is gone, and the next one is taken.
                 went_on += 1;
                 files::check(&memory, Path::new("/db"), files::Others::None, &what);
-                let mut told = scene.told.lock().unwrap();
-                told.states.pop();
-                drop(told);
+                scene.told.lock().unwrap().states.pop();
                 scene.put(0, 9, 14, Durability::Sync).unwrap();
             }
-            let told = std::mem::take(&mut *scene.told.lock().unwrap());
+            let allowed = scene.allowed();
             let readable = scene.keyspaces.each_ref().map(|ks| entries(ks.iter()).into_iter().collect::<Model>());
-            assert!(told.states[told.durable..].contains(&readable), "{what}: {:?}", shown(&readable));
+            assert!(allowed.contains(&readable), "{what}: {:?}", shown(&readable));
             drop(scene);
             for fate in [Fate::KeepAll, Fate::DropUnsynced] {
                 let found = contents(&memory.power_loss(fate), &options);
-                assert!(told.states[told.durable..].contains(&found), "{what}, {fate:?}: {:?}", shown(&found));
+                assert!(allowed.contains(&found), "{what}, {fate:?}: {:?}", shown(&found));
             }
         }
         assert!(failed > 20 && went_on > 5, "{placement:?}: {failed} of {all} calls, {went_on} without poison");
