@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    ops::ControlFlow,
     path::Path,
     sync::Arc,
     time::{Duration, UNIX_EPOCH},
@@ -15,7 +14,7 @@ use bifold_io::memory::Fate;
 
 use crate::{
     bed::{Bed, numbers},
-    support::entries,
+    support::{check_iterators, entries},
 };
 
 fn seconds(seconds: u64) -> Duration {
@@ -41,18 +40,9 @@ fn at(model: &Model, now: u64) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Every way to read gives these entries.
 fn check_reads(ks: &Keyspace, snapshot: &Snapshot, model: &Model, now: u64, what: &str) {
     let right = at(model, now);
-    assert_eq!(entries(ks.iter()), right, "{what}: forward");
-    assert_eq!(entries(ks.iter().rev()), right.iter().rev().cloned().collect::<Vec<_>>(), "{what}: backward");
+    check_iterators(ks, &right, what);
     assert_eq!(entries(snapshot.iter(ks)), right, "{what}: in a snapshot");
     assert_eq!(entries(ks.prefix("key")), right, "{what}: prefix");
-    let mut visited = Vec::new();
-    ks.iter()
-        .visit(|key, value| {
-            visited.push((key.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
-    assert_eq!(visited, right, "{what}: visit");
     let keys: Vec<&String> = model.keys().collect();
     let right: BTreeMap<Vec<u8>, Vec<u8>> = right.into_iter().collect();
     for (key, found) in keys.iter().zip(ks.multi_get(&keys).unwrap()) {

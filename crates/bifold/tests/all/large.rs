@@ -8,7 +8,6 @@ mod meanwhile;
 use std::{
     collections::BTreeMap,
     io::{Read, Seek, SeekFrom},
-    ops::ControlFlow,
     path::Path,
 };
 
@@ -16,7 +15,7 @@ use bifold::{PlacementKind, Snapshot, ValueReader};
 
 use crate::{
     bed::{Bed, numbers, small},
-    support::entries,
+    support::{check_iterators, entries},
 };
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -158,18 +157,7 @@ impl History {
     fn check(&self, what: &str) {
         let ks = self.bed.ks();
         let all: Vec<_> = self.model.clone().into_iter().collect();
-        assert!(entries(ks.iter()) == all, "{what}: forwards");
-        assert!(entries(ks.iter().rev()).into_iter().rev().eq(all.iter().cloned()), "{what}: backwards");
-        let keys: Vec<Vec<u8>> = ks.iter().keys().map(|key| key.unwrap().into_vec()).collect();
-        assert!(keys.iter().eq(self.model.keys()), "{what}: keys");
-        let mut visited = Vec::new();
-        ks.iter()
-            .visit(|key, value| {
-                visited.push((key.to_vec(), value.to_vec()));
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        assert!(visited == all, "{what}: visited");
+        check_iterators(ks, &all, what);
         let keys: Vec<_> = (0..KEYS + 3).map(key).collect();
         for (key, found) in keys.iter().zip(ks.multi_get(&keys).unwrap()) {
             let expected = self.model.get(key).map(Vec::as_slice);

@@ -1,6 +1,6 @@
 //! Merge operators, with every placement.
 
-use std::{collections::BTreeMap, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use bifold::{
     Batch, Db, Durability, Env, Error, KeyspaceOptions, MergeOperator, MergeOperators, PlacementKind, Snapshot,
@@ -10,7 +10,7 @@ use bifold_io::memory::Fate;
 
 use crate::{
     bed::{Bed, numbers},
-    support::entries,
+    support::{check_iterators, entries},
 };
 
 /// What the keys of one number have.
@@ -115,20 +115,7 @@ impl History {
     fn check(&self, what: &str) {
         let ks = self.bed.ks();
         let all: Vec<_> = self.model.clone().into_iter().collect();
-        assert_eq!(entries(ks.iter()), all, "{what}: forwards");
-        let mut backwards = entries(ks.iter().rev());
-        backwards.reverse();
-        assert_eq!(backwards, all, "{what}: backwards");
-        let keys: Vec<Vec<u8>> = ks.iter().keys().map(|key| key.unwrap().into_vec()).collect();
-        assert!(keys.iter().eq(self.model.keys()), "{what}: keys");
-        let mut visited = Vec::new();
-        ks.iter()
-            .visit(|key, value| {
-                visited.push((key.to_vec(), value.to_vec()));
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        assert_eq!(visited, all, "{what}: visited");
+        check_iterators(ks, &all, what);
         let keys: Vec<_> = (0..66).map(key).collect();
         let many = ks.multi_get(&keys).unwrap();
         for (key, found) in keys.iter().zip(many) {

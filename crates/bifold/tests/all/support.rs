@@ -1,6 +1,7 @@
 //! Databases for tests.
 
 use std::{
+    ops::ControlFlow,
     path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
 };
@@ -57,6 +58,21 @@ pub fn entries(range: impl Iterator<Item = Result<bifold::Pair>>) -> Vec<(Vec<u8
             (key.into_vec(), value.to_vec())
         })
         .collect()
+}
+
+/// Checks that iterators in both directions, keys alone and visits yield these entries.
+pub fn check_iterators(keyspace: &Keyspace, all: &[(Vec<u8>, Vec<u8>)], what: &str) {
+    assert!(entries(keyspace.iter()) == all, "{what}: forwards");
+    assert!(entries(keyspace.iter().rev()).iter().rev().eq(all), "{what}: backwards");
+    let keys: Vec<Vec<u8>> = keyspace.iter().keys().map(|key| key.unwrap().into_vec()).collect();
+    assert!(keys.iter().eq(all.iter().map(|(key, _)| key)), "{what}: keys");
+    let mut visited = Vec::new();
+    let see = |key: &[u8], value: &[u8]| {
+        visited.push((key.to_vec(), value.to_vec()));
+        ControlFlow::Continue(())
+    };
+    keyspace.iter().visit(see).unwrap();
+    assert!(visited == all, "{what}: visited");
 }
 
 /// All keys of an iterator, as text.
