@@ -1,5 +1,5 @@
-//! Two keyspaces that are written to while power is lost, or a call fails, at each moment: what they were told, and what
-//! may be found.
+//! Two keyspaces that are written to while power is lost, or a call fails, at each moment: what they were told, and
+//! what may be found.
 
 use std::{
     ops::Range,
