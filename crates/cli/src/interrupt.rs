@@ -1,8 +1,8 @@
 //! Ctrl-C and SIGTERM while something unfinished is on disk: it is removed, then the program ends by the signal.
 //!
-//! Commands that make a directory or file which is incomplete for a while hold an [`Unfinished`] for it. The first of
-//! these starts a thread that waits for signals; without one, the program ends at once, by the system's default.
-//! Databases need nothing: they recover from any end.
+//! Commands that make a directory or file which is incomplete for a while hold an [`Unfinished`] for it, and those that
+//! change a setting of the system for a while a [`Changed`]. The first of these starts a thread that waits for signals;
+//! without one, the program ends at once, by the system's default. Databases need nothing: they recover from any end.
 
 use std::{
     fs, io,
@@ -21,12 +21,19 @@ use signal_hook::{
     low_level::emulate_default_handler,
 };
 
-static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static UNDONE: Mutex<Vec<Undo>> = Mutex::new(Vec::new());
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
 /// While files are removed, other threads may still make some.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// What is left to do if the program is interrupted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Undo {
+    Remove(PathBuf),
+    Write(PathBuf, String),
+}
 
 /// Something on disk that is removed if the program is interrupted while this exists.
 #[derive(Debug)]
@@ -37,19 +44,48 @@ impl Unfinished {
     pub fn new(path: &Path) -> Self {
         // A relative path would lead elsewhere after a change of the working directory.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        list().push(path.clone());
-        static WATCHED: Once = Once::new();
-        WATCHED.call_once(watch);
+        add(Undo::Remove(path.clone()));
         Self(path)
     }
 }
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        let mut list = list();
-        if let Some(at) = list.iter().position(|path| *path == self.0) {
-            list.swap_remove(at);
-        }
+        forget(&Undo::Remove(std::mem::take(&mut self.0)));
+    }
+}
+
+/// A setting of the system that this program changes for a while. The text given here is written back when this is
+/// dropped, and if the program is interrupted.
+#[derive(Debug)]
+pub struct Changed(PathBuf, String);
+
+impl Changed {
+    /// `file` contains `text`, and this program is about to write something else to it.
+    pub fn new(file: &Path, text: String) -> Self {
+        add(Undo::Write(file.to_owned(), text.clone()));
+        Self(file.to_owned(), text)
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let undo = Undo::Write(std::mem::take(&mut self.0), std::mem::take(&mut self.1));
+        undo_it(&undo);
+        forget(&undo);
+    }
+}
+
+fn add(undo: Undo) {
+    list().push(undo);
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(watch);
+}
+
+fn forget(undo: &Undo) {
+    let mut list = list();
+    if let Some(at) = list.iter().position(|other| other == undo) {
+        list.swap_remove(at);
     }
 }
 
@@ -61,8 +97,8 @@ pub fn wait_if_ending() {
     }
 }
 
-fn list() -> MutexGuard<'static, Vec<PathBuf>> {
-    UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner)
+fn list() -> MutexGuard<'static, Vec<Undo>> {
+    UNDONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn watch() {
@@ -80,16 +116,23 @@ fn end_by(signal: i32) {
     // Held to the end: whatever becomes finished from now on is still removed, and nobody takes it for complete
     // meanwhile.
     let list = list();
-    for path in list.iter() {
-        if !remove(path) {
-            let _cannot_be_reported = io::Write::write_fmt(
-                &mut io::stderr(),
-                format_args!("bifold: {} is incomplete and could not be removed: remove it\n", path.display()),
-            );
-        }
-    }
+    list.iter().for_each(undo_it);
     let _never_returns = emulate_default_handler(signal);
     std::process::exit(128 + signal);
+}
+
+fn undo_it(undo: &Undo) {
+    let trouble = match undo {
+        Undo::Remove(path) if !remove(path) => {
+            format!("{} is incomplete and could not be removed: remove it", path.display())
+        }
+        Undo::Write(file, text) => match fs::write(file, text) {
+            Ok(()) => return,
+            Err(error) => format!("{} could not be set to {text} again ({error}): do it", file.display()),
+        },
+        Undo::Remove(_) => return,
+    };
+    let _cannot_be_reported = io::Write::write_fmt(&mut io::stderr(), format_args!("bifold: {trouble}\n"));
 }
 
 /// Returns whether nothing is left.

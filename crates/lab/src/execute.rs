@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     Failure, PhaseReport, Result, Runner, Store, Workload,
     given::Given,
-    measure::{self, DeviceReads},
+    measure::{self, DeviceTraffic},
     probe,
     quiet::Moment,
     record::{Account, FromDevice, StepRecord},
@@ -160,14 +160,14 @@ fn one(
         measure::drop_page_cache(dir).map_err(|e| Failure::Store(format!("{}: {e}", dir.display())))?;
     }
     runner.change(&step.changes)?;
-    let (before, moment, from_device) = (measure::called(), Moment::now(), DeviceReads::now(dir));
+    let (before, moment, from_device) = (measure::called(), Moment::now(), DeviceTraffic::now(dir));
     let report = match step.act {
         Act::Run(workload) => runner.phase(workload)?,
         Act::Device => probe::random_reads(dir, &step.changes.apply(&spec.plan), &runner.done())?,
         Act::Recover => PhaseReport::opened(store, opening),
     };
     let called = measure::called().zip(before).map(|(after, before)| after.since(before));
-    let from_device = DeviceReads::now(dir).zip(from_device).map(|(after, before)| after.since(before));
+    let from_device = DeviceTraffic::now(dir).zip(from_device).map(|(after, before)| after.since(before));
     let busy = Moment::now().zip(moment).map(|(after, before)| after.since(before));
     let facts: BTreeMap<String, f64> = store.facts().into_iter().map(|(name, n)| (name.to_owned(), n)).collect();
     let device = from_device.map(|read| FromDevice::of(read, &report));

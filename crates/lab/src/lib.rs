@@ -37,6 +37,7 @@
 //! | [`session`] | the settings that all runs of a file share |
 //! | [`machine`] | the machine of a run |
 //! | [`file_system`] | its file system |
+//! | [`system`] | its settings for buffered files |
 //! | [`page`] | the report: a page of HTML, Markdown with pictures |
 //! | [`chart`] | charts as SVG; also those of the cost model |
 //!
@@ -77,6 +78,7 @@ pub mod scale;
 pub mod session;
 pub mod spec;
 pub mod store;
+pub mod system;
 pub mod validate;
 pub mod values;
 pub mod worker;

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::file_system;
+use crate::{file_system, system::System};
 
 /// A machine, and the program that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct Machine {
     /// earlier versions.
     #[serde(default)]
     pub file_system: Option<String>,
+    /// Settings of the system for buffered files; `None` in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<System>,
 }
 
 impl Machine {
@@ -49,6 +52,7 @@ impl Machine {
             bifold: env!("CARGO_PKG_VERSION").to_owned(),
             optimised: !cfg!(debug_assertions),
             file_system: file_system::type_of(data),
+            settings: Some(System::here(data)),
         }
     }
 }
@@ -66,9 +70,10 @@ mod tests {
     }
 
     #[test]
-    fn records_from_before_the_file_system_was_asked_are_read() {
+    fn records_from_before_more_was_asked_are_read() {
         let old =
             r#"{"processor":"","processors":2,"memory":1,"system":"linux 6.1","bifold":"0.1.0","optimised":true}"#;
-        assert_eq!(serde_json::from_str::<Machine>(old).unwrap().file_system, None);
+        let old = serde_json::from_str::<Machine>(old).unwrap();
+        assert_eq!((old.file_system, old.settings), (None, None));
     }
 }

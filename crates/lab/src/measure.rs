@@ -71,16 +71,20 @@ pub fn called() -> Option<Called> {
     Some(Called { read: of("rchar:")?, written: of("wchar:")? })
 }
 
-/// Reads from the device so far.
+/// Traffic of the device so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceReads {
+pub struct DeviceTraffic {
     /// Bytes that this process had the device read, read-ahead included.
     pub bytes: u64,
     /// Requests that the device has answered, for any process: the system does not count them by process.
     pub requests: u64,
+    /// Bytes that the device has written, for any process, some of them long after they were handed to the system.
+    pub written: u64,
+    /// Requests for them.
+    pub write_requests: u64,
 }
 
-impl DeviceReads {
+impl DeviceTraffic {
     /// Those so far, of the device that holds `dir`; `None` if the system does not count them, or there is no device.
     #[must_use]
     pub fn now(dir: &Path) -> Option<Self> {
@@ -91,15 +95,21 @@ impl DeviceReads {
         let device = fs::metadata(dir).ok()?.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
-        Some(Self { bytes, requests: stat.split_whitespace().next()?.parse().ok()? })
+        // Requests, merged requests, sectors of 512 bytes, time: for reads, then for writes (Documentation/block/stat).
+        let counts: Vec<u64> = stat.split_whitespace().map_while(|count| count.parse().ok()).collect();
+        let [requests, _, _, _, write_requests, _, sectors, ..] = counts[..] else { return None };
+        Some(Self { bytes, requests, written: sectors.saturating_mul(512), write_requests })
     }
 
     /// The difference to `before`.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
-        let (bytes, requests) =
-            (self.bytes.saturating_sub(before.bytes), self.requests.saturating_sub(before.requests));
-        Self { bytes, requests }
+        Self {
+            bytes: self.bytes.saturating_sub(before.bytes),
+            requests: self.requests.saturating_sub(before.requests),
+            written: self.written.saturating_sub(before.written),
+            write_requests: self.write_requests.saturating_sub(before.write_requests),
+        }
     }
 }
 

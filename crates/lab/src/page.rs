@@ -111,7 +111,7 @@ fn command(finding: &Finding<'_>, scale: Scale) -> String {
         if *page_cache == PageCache::Cold {
             command += " --cold";
         }
-        if let Some(bytes) = process_memory {
+        if let Some(bytes) = process_memory.filter(|_| *process_memory != scale.process_memory()) {
             command += &format!(" --memory {bytes}");
         }
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     PhaseReport,
     machine::Machine,
-    measure::{Called, DeviceReads},
+    measure::{Called, DeviceTraffic},
     quiet::Busy,
     run::ratio,
     spec::Spec,
@@ -53,7 +53,7 @@ pub struct StepRecord {
     pub report: PhaseReport,
     /// Bytes that the process moved by system calls during the step; `None` if the system does not count them.
     pub called: Option<Called>,
-    /// What the device read meanwhile; `None` if the system does not count it.
+    /// What the device read and wrote meanwhile; `None` if the system does not count it.
     pub device: Option<FromDevice>,
     /// What others took of the machine during the step.
     pub busy: Option<Busy>,
@@ -61,7 +61,7 @@ pub struct StepRecord {
     pub facts: BTreeMap<String, f64>,
 }
 
-/// What the device read during a step.
+/// What the device read and wrote during a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct FromDevice {
     /// Bytes, for this process.
@@ -74,12 +74,19 @@ pub struct FromDevice {
     pub requests_per_op: f64,
     /// Bytes for each byte of keys and values that the user received; 0 if there was none.
     pub read_amp: f64,
+    /// Bytes that the device wrote, for any process; those of a step may be written in a later one.
+    pub written: u64,
+    /// The same for each operation.
+    pub written_per_op: f64,
+    /// Requests for them, for each operation.
+    pub write_requests_per_op: f64,
 }
 
 impl FromDevice {
     /// Those of a step with this report.
     #[must_use]
-    pub fn of(DeviceReads { bytes, requests }: DeviceReads, report: &PhaseReport) -> Self {
+    pub fn of(traffic: DeviceTraffic, report: &PhaseReport) -> Self {
+        let DeviceTraffic { bytes, requests, written, write_requests } = traffic;
         let per_op = |count| ratio(count, report.operations);
         Self {
             bytes,
@@ -87,6 +94,9 @@ impl FromDevice {
             bytes_per_op: per_op(bytes),
             requests_per_op: per_op(requests),
             read_amp: ratio(bytes, report.user_bytes_read),
+            written,
+            written_per_op: per_op(written),
+            write_requests_per_op: per_op(write_requests),
         }
     }
 }

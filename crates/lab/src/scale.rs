@@ -4,8 +4,11 @@
 //! figures is less the sizes than their ratios: data to memtable (how many levels there are), memtable to table, data
 //! to segment. So a smaller scale makes everything smaller, as far as the engine's own least sizes allow; the ratio
 //! of data to memtable shrinks all the same, and with it the number of levels, which each experiment's page says.
+//!
+//! Sizes decide one more thing: whether reads wait for a device. Only at `device` is memory limited by itself, to a
+//! sixth of the data; the papers' machines had 16 to 64 GB of memory for 40 to 100 GB of data, or less.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -23,13 +26,15 @@ pub enum Scale {
     Small,
     /// 1 GiB.
     Medium,
+    /// 6 GiB with a sixth of it as memory, page cache included: reads wait for the device.
+    Device,
     /// 40 GiB, the papers' size.
     Large,
 }
 
 impl Scale {
     /// Every scale.
-    pub const ALL: [Self; 4] = [Self::Tiny, Self::Small, Self::Medium, Self::Large];
+    pub const ALL: [Self; 5] = [Self::Tiny, Self::Small, Self::Medium, Self::Device, Self::Large];
 
     /// Its name.
     #[must_use]
@@ -38,6 +43,7 @@ impl Scale {
             Self::Tiny => "tiny",
             Self::Small => "small",
             Self::Medium => "medium",
+            Self::Device => "device",
             Self::Large => "large",
         }
     }
@@ -49,17 +55,19 @@ impl Scale {
             Self::Tiny => 1 << 20,
             Self::Small => 64 << 20,
             Self::Medium => 1 << 30,
+            Self::Device => 6 << 30,
             Self::Large => 40 << 30,
         }
     }
 
-    /// Size of a memtable. Data are 16, 64, 128 and 640 times as large.
+    /// Size of a memtable. Data are 16, 64, 128, 384 and 640 times as large.
     #[must_use]
     pub fn memtable_bytes(self) -> u64 {
         match self {
             Self::Tiny => 64 << 10,
             Self::Small => 1 << 20,
             Self::Medium => 8 << 20,
+            Self::Device => 16 << 20,
             Self::Large => 64 << 20,
         }
     }
@@ -70,7 +78,7 @@ impl Scale {
     #[must_use]
     pub fn table_bytes(self) -> u64 {
         match self {
-            Self::Large => self.memtable_bytes() / 4,
+            Self::Large | Self::Device => self.memtable_bytes() / 4,
             Self::Medium => self.memtable_bytes() / 2,
             Self::Small | Self::Tiny => self.memtable_bytes(),
         }
@@ -83,6 +91,18 @@ impl Scale {
             Self::Large => 512 << 20,
             _ => 16 * self.memtable_bytes(),
         }
+    }
+
+    /// The most memory of a store's process, page cache included, in bytes; `None`: all there is.
+    #[must_use]
+    pub fn process_memory(self) -> Option<u64> {
+        (self == Self::Device).then(|| self.data_bytes() / 6)
+    }
+
+    /// A step ends after this time even if operations are left, unless it is a load or waits for background work.
+    #[must_use]
+    pub fn step_time_max(self) -> Option<Duration> {
+        (self == Self::Device).then_some(Duration::from_secs(120))
     }
 
     /// How often each run is made.

@@ -23,7 +23,7 @@ pub struct Session {
     pub seed: u64,
     /// The content of the page cache when a step that only reads begins.
     pub page_cache: PageCache,
-    /// The most memory that each store's process may take, page cache included, in bytes; `None` for no limit.
+    /// The most memory that each store's process may take, page cache included, in bytes; `None`: what the scale says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process_memory: Option<u64>,
     /// What is measured.
@@ -66,10 +66,14 @@ impl Session {
             Subject::Performance(setting) => vec![setting.experiment(self.scale, self.seed)],
             Subject::Real(input) => vec![rivals::real(input, self.scale, self.seed)],
         };
+        // A setting of `performance` has limits of its own.
+        let scale = Some(self.scale).filter(|_| !matches!(self.subject, Subject::Performance(_)));
         for arm in experiments.iter_mut().flat_map(|experiment| &mut experiment.arms) {
-            arm.spec.page_cache = self.page_cache;
-            // A setting has a limit of its own.
-            arm.spec.process_memory = self.process_memory.or(arm.spec.process_memory);
+            let spec = &mut arm.spec;
+            spec.page_cache = self.page_cache;
+            spec.process_memory =
+                self.process_memory.or(spec.process_memory).or_else(|| scale.and_then(Scale::process_memory));
+            spec.plan.time_max = spec.plan.time_max.or_else(|| scale.and_then(Scale::step_time_max));
         }
         experiments
     }

@@ -163,14 +163,42 @@ impl<'a> Data<'a> {
     }
 }
 
-/// A figure of a run's step; the sum, if the metric has several figures by source.
+/// Figures that grow with every operation of a step.
+const TOTALS: [&str; 3] = [WRITTEN, READ, SECONDS];
+
+/// A figure of a run's step; the sum, if the metric has several figures by source. If the step ended by its time limit,
+/// totals are those of all its operations, at the rate of those that were done: otherwise the slowest store would write
+/// least.
 #[must_use]
 pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
-    let is_of_step = |record: &&Value| record["step"] == step || record["step"] == step_in_keys(step);
-    let record = run.steps.iter().find(is_of_step)?;
-    match record.pointer(metric)? {
-        Value::Object(by_source) => Some(by_source.values().filter_map(Value::as_f64).sum()),
-        figure => figure.as_f64(),
+    let record = record(run, step)?;
+    let figure = match record.pointer(metric)? {
+        Value::Object(by_source) => by_source.values().filter_map(Value::as_f64).sum(),
+        figure => figure.as_f64()?,
+    };
+    let share = if TOTALS.contains(&metric) { share_done(run, step, record) } else { 1.0 };
+    Some(figure / share)
+}
+
+/// The number of steps that ended by their time limit.
+#[must_use]
+pub fn cut_short(run: &Run) -> usize {
+    let steps = run.spec.steps.iter().map(|step| &step.name);
+    steps.filter(|step| record(run, step).is_some_and(|record| share_done(run, step, record) < 1.0)).count()
+}
+
+fn record<'a>(run: &'a Run, step: &str) -> Option<&'a Value> {
+    run.steps.iter().find(|record| record["step"] == step || record["step"] == step_in_keys(step))
+}
+
+/// The share of a step's operations that were done; 1 where nothing limits its time.
+fn share_done(run: &Run, step: &str, record: &Value) -> f64 {
+    let planned = run.spec.steps.iter().find(|planned| planned.name == step && planned.act.has_rate());
+    match (run.spec.plan.time_max, planned, record["operations"].as_u64()) {
+        (Some(_), Some(planned), Some(done)) if done > 0 => {
+            (done as f64 / run.spec.operations(planned).max(1) as f64).min(1.0)
+        }
+        _ => 1.0,
     }
 }
 
@@ -185,6 +213,32 @@ pub fn middle(sorted: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Workload, experiment::setup, scale::Scale, spec::Step};
+
+    #[test]
+    fn totals_of_a_step_that_was_cut_short_are_those_of_all_its_operations() {
+        let mut spec = setup::Setup::bifold(Scale::Tiny, "inline")
+            .arm(&setup::plan(1 << 20, 1000, 1), &[Step::new("P1", Workload::Update)])
+            .spec;
+        let quarter = spec.plan.keys / 4;
+        let step = serde_json::json!({
+            "step": "P1", "operations": quarter, "ops_per_sec": 50.0, "bytes_written": {"log": 100, "flush": 60},
+        });
+        let of = |spec: &crate::Spec, metric| {
+            let run = serde_json::json!({
+                "key": spec.key(), "round": 1, "experiment": "", "arm": "", "spec": spec, "version": "", "settings": [],
+                "machine": crate::machine::Machine::here(std::path::Path::new(".")), "began": 0, "seconds": 0.0,
+                "steps": [&step], "accounts": [],
+            });
+            let run: Run = serde_json::from_value(run).unwrap();
+            (of_step(&run, "P1", metric).unwrap(), cut_short(&run))
+        };
+        // Nothing limits the time: the operations are as they should be.
+        assert_eq!((of(&spec, WRITTEN), of(&spec, RATE)), ((160.0, 0), (50.0, 0)));
+        spec.plan.time_max = Some(std::time::Duration::from_secs(1));
+        let times = spec.plan.keys as f64 / quarter as f64;
+        assert_eq!((of(&spec, WRITTEN), of(&spec, RATE)), ((160.0 * times, 1), (50.0, 1)));
+    }
 
     #[test]
     fn the_median_is_in_the_middle() {

@@ -59,10 +59,11 @@ impl Setup {
             .named(LIKE_LEVELDB)
     }
 
-    /// Another store with the budgets of Bifold at this scale.
+    /// Another store with the budgets of Bifold at this scale: memory, memtables, tables, level 1.
     #[must_use]
     pub fn peer(scale: Scale, name: &str) -> Self {
-        Self { series: name.to_owned(), store: name.to_owned(), set: scale.options() }
+        let set = [scale.options(), scale.leveled()].concat();
+        Self { series: name.to_owned(), store: name.to_owned(), set }
     }
 
     /// RocksDB, if this program was built with it.

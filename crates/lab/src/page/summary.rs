@@ -128,6 +128,14 @@ fn warnings(page: &Page<'_>, findings: &[Finding<'_>], machines: &[&Machine]) ->
             "{experiments} came from runs that were made only once: the spread of their figures is unknown."
         ));
     }
+    let cut = used(findings).iter().map(|run| data::cut_short(run)).sum();
+    if cut > 0 {
+        let steps = count(cut, "step");
+        warnings.push(format!(
+            "{steps} ended by the time limit before all operations were done. Bytes and seconds of such a step are \
+             those of all its operations, at the rate of those that were done."
+        ));
+    }
     let missing: usize = findings.iter().map(|f| f.experiment.arms.len() - f.data.measured().count()).sum();
     let all: usize = findings.iter().map(|finding| finding.experiment.arms.len()).sum();
     if missing > 0 {
@@ -144,7 +152,7 @@ fn facts(
 ) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
     for machine in machines {
-        let Machine { processor, processors, memory, system, bifold, optimised, file_system } = machine;
+        let Machine { processor, processors, memory, system, bifold, optimised, file_system, settings } = machine;
         let processor = if processor.is_empty() { "processor of unknown name" } else { processor };
         let processors = if *processors == 1 { "one processor".to_owned() } else { format!("{processors} processors") };
         let memory =
@@ -152,13 +160,16 @@ fn facts(
         let build = if *optimised { "optimised" } else { "not optimised" };
         facts.push(("machine", format!("{processor}, {processors}, {memory}, {system}; Bifold {bifold}, {build}")));
         facts.push(("file system", file_system.clone().unwrap_or_else(|| "unknown".to_owned())));
+        facts.extend(settings.map(|settings| ("page cache", settings.words())));
     }
     let size = bytes(page.scale.data_bytes());
     let fits = match page.scale {
         Scale::Tiny | Scale::Small => "; all of it fits into memory",
-        Scale::Medium | Scale::Large => "",
+        Scale::Medium | Scale::Device | Scale::Large => "",
     };
-    facts.push(("scale", format!("{}: {size} of keys and values{fits}", page.scale)));
+    let limit = page.scale.process_memory();
+    let limit = limit.map_or_else(String::new, |limit| format!("; a store has {} of memory", bytes(limit)));
+    facts.push(("scale", format!("{}: {size} of keys and values{fits}{limit}", page.scale)));
     if let (Some(first), Some(last)) = (runs.iter().map(|run| run.began).min(), runs.iter().map(|run| run.began).max())
     {
         facts.push(("when", if first == last { date(first) } else { format!("{} to {}", date(first), date(last)) }));

@@ -86,12 +86,12 @@ impl Default for FjallOptions {
 }
 
 impl From<&Budget> for FjallOptions {
-    /// Tables get four times the size of the budget's: fjall's level 1 is as large as four tables, and with Bifold's
-    /// tables of 16 MiB it would have 64 MiB where Bifold and RocksDB have 256. Four times is fjall's own 64 MiB.
+    /// fjall's level 1 is as large as four tables, so tables are a fourth of the budget's level 1: 64 MiB by default, as
+    /// in fjall itself.
     fn from(budget: &Budget) -> Self {
         Self {
             memtable_bytes: budget.memtable_bytes as u64,
-            table_bytes: budget.table_bytes.saturating_mul(4),
+            table_bytes: budget.level1_bytes / 4,
             cache_bytes: budget.cache_bytes as u64,
             journals_bytes: budget.log_bytes,
             sync: budget.sync,

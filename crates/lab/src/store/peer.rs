@@ -3,7 +3,10 @@
 
 use std::{fmt, path::Path, str::FromStr};
 
-use bifold::{Durability, Options, options::Workers};
+use bifold::{
+    Durability, Options,
+    options::{Compaction, Workers},
+};
 
 use super::{Store, sync::Sync};
 use crate::{Failure, Result};
@@ -40,6 +43,8 @@ pub struct Budget {
     pub log_bytes: u64,
     /// Size of a table, in bytes.
     pub table_bytes: u64,
+    /// Size of level 1, in bytes, where the peer has levels: that of Bifold's leveled compaction.
+    pub level1_bytes: u64,
     /// The smallest separated value, in bytes, if the peer separates values.
     pub min_bytes: u64,
     /// The durability of writes.
@@ -59,6 +64,11 @@ impl Budget {
             cache_bytes: bytes(options.cache_bytes.unwrap_or(options.memory_limit / 2)),
             log_bytes: options.log_bytes,
             table_bytes: options.keyspace.table_bytes,
+            level1_bytes: match options.keyspace.compaction {
+                Compaction::Leveled(leveled) => leveled.base_bytes,
+                // As many memtables as in Bifold's defaults.
+                _ => options.memtable_bytes.saturating_mul(4),
+            },
             min_bytes: options.keyspace.values.separate_from_bytes,
             sync: if options.durability == Durability::Sync { Sync::EveryWrite } else { Sync::Never },
             threads: match options.workers {

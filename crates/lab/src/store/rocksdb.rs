@@ -1,7 +1,7 @@
 //! RocksDB, with the same setup in all of Bifold's comparisons.
 //!
 //! Bloom filters have 10 bits per key; there is no compression; the write-ahead log is on; the comparison gives the
-//! sizes of tables, memtable and block cache, and the background threads. Everything else is RocksDB's default, or what
+//! sizes of tables, memtable, level 1 and block cache, and the background threads. Everything else is RocksDB's default, or what
 //! its authors recommend ([`Tuning`]).
 //!
 //! With [`RocksBlobs`] it is BlobDB: large values are in blob files, whose GC runs in compactions. The same counters
@@ -24,6 +24,8 @@ pub struct RocksDbOptions {
     pub memtable_bytes: usize,
     /// Size of a table, in bytes.
     pub table_bytes: u64,
+    /// Size of level 1, in bytes: `max_bytes_for_level_base`.
+    pub level1_bytes: u64,
     /// Size of the block cache, in bytes.
     pub cache_bytes: usize,
     /// Whether a write is synced before it returns.
@@ -84,6 +86,7 @@ impl Default for RocksDbOptions {
         Self {
             memtable_bytes: 64 << 20,
             table_bytes: 16 << 20,
+            level1_bytes: 256 << 20,
             cache_bytes: 256 << 20,
             sync: Sync::Never,
             background_jobs: 2,
@@ -98,6 +101,7 @@ impl From<&Budget> for RocksDbOptions {
         Self {
             memtable_bytes: budget.memtable_bytes,
             table_bytes: budget.table_bytes,
+            level1_bytes: budget.level1_bytes,
             cache_bytes: budget.cache_bytes,
             sync: budget.sync,
             background_jobs: i32::try_from(budget.threads).unwrap_or(i32::MAX),
@@ -133,6 +137,7 @@ impl RocksDbStore {
         options.create_if_missing(true);
         options.set_write_buffer_size(with.memtable_bytes);
         options.set_target_file_size_base(with.table_bytes);
+        options.set_max_bytes_for_level_base(with.level1_bytes);
         options.set_compression_type(DBCompressionType::None);
         options.set_max_background_jobs(with.background_jobs);
         options.enable_statistics();
@@ -208,10 +213,12 @@ impl Store for RocksDbStore {
     }
 
     fn settings(&self) -> Vec<(String, String)> {
-        let RocksDbOptions { memtable_bytes, table_bytes, sync, background_jobs, blobs, tuning, .. } = self.with;
+        let RocksDbOptions { memtable_bytes, table_bytes, level1_bytes, sync, background_jobs, blobs, tuning, .. } =
+            self.with;
         let mut settings = words([
             ("memtable_bytes", &memtable_bytes),
             ("table_bytes", &table_bytes),
+            ("level1_bytes", &level1_bytes),
             ("cache_bytes", &self.with.cache_bytes()),
             ("tuning", &tuning.name()),
             ("sync", &sync),

@@ -21,6 +21,7 @@ pub mod part;
 mod performance;
 mod report;
 mod run;
+mod tuned;
 
 use clap::{Args, Subcommand};
 

@@ -1,12 +1,13 @@
 //! `lab run`: makes missing runs, shows progress, prints the results.
 
 use std::{
+    collections::BTreeSet,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use bifold_lab::{
-    Scale, Session, Spec,
+    Plan, Scale, Session, Spec, Workload,
     driver::{self, Job, Watch},
     execute::Seen,
     experiment::{Data, Experiment, Verdict, performance::Setting},
@@ -14,13 +15,13 @@ use bifold_lab::{
     results::Results,
     room,
     session::Subject,
-    spec::PageCache,
+    spec::{Act, PageCache, Step},
     values::Sizes,
 };
 use clap::Args;
 use serde::Serialize;
 
-use super::{compare, given, launch::Processes, performance, report};
+use super::{compare, given, launch::Processes, performance, report, tuned::Tuned};
 use crate::{
     args::Global,
     failure::{Failure, Result},
@@ -41,6 +42,7 @@ already has are not made again, so the same command continues a session that was
 tiny     1 MiB of keys and values: checks that it works, figures mean nothing
 small    64 MiB, three rounds: all experiments in about an hour, everything in the page cache
 medium   1 GiB
+device   6 GiB, and 1 GiB of memory for each store, page cache included: reads wait for the device
 large    40 GiB, as in the papers; needs four times that on disk, unikv-e4 twelve times
 
 Verdicts follow rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
@@ -48,12 +50,13 @@ saving, 0.8 to 1.25 for figures that should be alike. Experiments with equal run
 
 The page cache is as earlier steps left it; with --cold it is empty before steps that only read. With --memory, each \
 store's process gets at most that much memory, page cache included, so data can exceed memory. That needs Linux and \
-root.";
+root, and so does `device`. With --tune-system at most 64 MiB of written pages wait for the device, and it reads ahead \
+128 KiB, while the command runs: many systems allow gigabytes, and read megabytes ahead.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
   bifold lab run unikv diffkv-f10 --out results
-  bifold lab run all --scale medium --memory 256MiB --out beyond-memory
+  bifold lab run hashkv-e1 --scale device --rounds 1 --tune-system --out device
   bifold lab run all --scale tiny --rounds 1
   bifold lab run real --input access.tsv --out real-results
   bifold lab run performance --setting confined --out confined
@@ -91,7 +94,7 @@ pub struct RunArgs {
     #[arg(long, requires = "setting")]
     pub busy: bool,
 
-    /// How much data: tiny, small, medium or large; for `performance`, tiny, or the whole setting with any other.
+    /// How much data: tiny, small, medium, device or large; for `performance`, tiny, or the whole setting with any other.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 
@@ -125,6 +128,10 @@ pub struct How {
     /// The most memory of each store's process, including page cache, such as 256MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
+
+    /// Change the settings of the system for written pages and read-ahead while the command runs.
+    #[arg(long)]
+    pub tune_system: bool,
 }
 
 fn size(text: &str) -> std::result::Result<u64, String> {
@@ -242,9 +249,39 @@ pub fn make(
     let largest = jobs.iter().map(|job| data_bytes(&job.arm.spec, session.scale)).max().unwrap_or(0);
     check_room(data, largest)?;
     let quiet = global.json;
+    if !quiet && session.scale >= Scale::Medium {
+        out.line_now(beforehand(&jobs, largest, session.scale))?;
+    }
+    let _tuned = how.tune_system.then(|| Tuned::new(data)).transpose()?;
     let mut shown = RunProgress { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
     Ok(driver::drive(&jobs, data, &processes, &mut shown, &mut |run| results.add(run))?)
 }
+
+/// What the runs need, and how long they take at most if the store and the device move [`SLOW`] bytes a second.
+fn beforehand(jobs: &[Job<'_>], largest: u64, scale: Scale) -> String {
+    let seconds = |step: &Step, data: u64, plan: &Plan| match plan.time_max {
+        Some(time) if step.act.has_rate() && step.act != Act::Run(Workload::Load) => time.as_secs(),
+        _ => data / SLOW,
+    };
+    let of = |job: &Job<'_>| {
+        let data = data_bytes(&job.arm.spec, scale);
+        job.arm.spec.steps.iter().map(|step| seconds(step, data, &job.arm.spec.plan)).sum::<u64>()
+    };
+    let limits: BTreeSet<u64> = jobs.iter().filter_map(|job| job.arm.spec.process_memory).collect();
+    let limits: Vec<String> = limits.into_iter().map(output::bytes).collect();
+    let memory = if limits.is_empty() { "all memory".to_owned() } else { format!("{} of memory", limits.join(" or ")) };
+    format!(
+        "{} runs with up to {} of data each: {memory} for a store, up to {} of disk, at most about {}; \
+         the same command continues them",
+        jobs.len(),
+        output::bytes(largest),
+        output::bytes(largest.saturating_mul(ROOM)),
+        minutes(Duration::from_secs(jobs.iter().map(of).sum())),
+    )
+}
+
+/// Bytes that a slow store loads in a second, and moves in the background.
+const SLOW: u64 = 32 << 20;
 
 /// Bytes of keys and values that a run loads, approximate where they vary.
 fn data_bytes(spec: &Spec, scale: Scale) -> u64 {

@@ -1,13 +1,13 @@
 //! What UniKV's parameters and its design cost (§IV-E there): experiments 6 to 8, 10 and 11.
 
-use super::{Data, base, inline, load_and_reads, micro, over, papers, standard};
+use super::{Data, base, leveldb, load_and_reads, micro, over, papers, standard};
 use crate::{
     Workload,
     experiment::{
         Experiment, Paper, View,
         check::{Check, Rule, rises},
         data::{MEMORY, RATE, SECONDS},
-        setup::{KOPS, MIB, Setup, recover, scans, settle, step},
+        setup::{KOPS, LIKE_LEVELDB, MIB, Setup, recover, scans, settle, step},
     },
     scale::Scale,
     spec::Step,
@@ -114,7 +114,7 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         step
     }));
     let scan = |step: &'static str| move |d: &Data<'_>, series: &str| d.of(series, step, RATE);
-    let at = |step| over(step, "inline", "10 to 20 % less than LevelDB", Rule::AtLeast(0.8), scan(step));
+    let at = |step| over(step, LIKE_LEVELDB, "10 to 20 % less than LevelDB", Rule::AtLeast(0.8), scan(step));
     let grows = |series: &'static str| {
         Check::new(format!("scans of {series} by threads"), "increase", Rule::Rises, move |d| {
             let points = THREADS.iter().map(|&(step, threads)| Some((threads as f64, d.of(series, step, RATE)?)));
@@ -126,11 +126,11 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 8, figure 15 (a)",
         title: "Scans by threads",
-        note: "`inline` stands for LevelDB. Bifold advises the system of the values ahead; UniKV has 32 threads that \
+        note: "`leveldb-like` stands for LevelDB. Bifold advises the system of the values ahead; UniKV has 32 threads that \
         fetch them.",
-        arms: [inline(scale), papers(scale)].iter().map(|setup| setup.arm(&plan, &steps)).collect(),
+        arms: [leveldb(scale), papers(scale)].iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Scans of 50", RATE, KOPS, &THREADS.map(|(name, _)| name))],
-        checks: vec![at("8 threads"), at("16 threads"), at("32 threads"), grows("inline"), grows("unikv")],
+        checks: vec![at("8 threads"), at("16 threads"), at("32 threads"), grows(LIKE_LEVELDB), grows("unikv")],
     }
 }
 
@@ -139,14 +139,14 @@ const COUNTED: &str = "/facts/memory";
 pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
     let unsorted = scale.unsorted_bytes() as f64;
     let less = |what, paper, share, step: &'static str| {
-        over(what, "inline", paper, Rule::Saving(share), move |d, series| d.of(series, step, COUNTED))
+        over(what, LIKE_LEVELDB, paper, Rule::Saving(share), move |d, series| d.of(series, step, COUNTED))
     };
     Experiment {
         name: "unikv-e10",
         paper: Paper::UniKv,
         place: "experiment 10, table II",
         title: "Memory",
-        note: "`inline` stands for LevelDB. At small sizes caches and indexes are a small part of a process, so for \
+        note: "`leveldb-like` stands for LevelDB. At small sizes caches and indexes are a small part of a process, so for \
                reads and scans the checks use the store's own counts after them. These leave out mapped files, which \
                `top` counts.",
         arms: micro(scale, seed),
@@ -156,9 +156,13 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
             View::bars("Hash index", INDEX_BYTES, KIB, &["load", "read"]),
         ],
         checks: vec![
-            over("resident during the load", "inline", "622 MB for 442", Rule::AtMost(622.0 / 442.0), |d, series| {
-                d.of(series, "load", MEMORY)
-            }),
+            over(
+                "resident during the load",
+                LIKE_LEVELDB,
+                "622 MB for 442",
+                Rule::AtMost(622.0 / 442.0),
+                |d, series| d.of(series, "load", MEMORY),
+            ),
             less("counted after reads", "142 MB for 318", 1.0 - 142.0 / 318.0, "read"),
             less("counted after scans", "96 MB for 112", 1.0 - 96.0 / 112.0, "scan"),
             Check::new(
@@ -175,7 +179,7 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
     let plan = base(scale.data_bytes(), 1 << 10, seed);
     let steps: [Step; 2] = [step(Workload::Load), recover("open")];
     let setups: [Setup; 3] = [
-        inline(scale),
+        leveldb(scale),
         papers(scale),
         papers(scale).set("keyspace.hash_index.written=false").named("unikv, hashes not written"),
     ];
@@ -184,14 +188,14 @@ pub(super) fn e11(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 11, table III",
         title: "Recovery",
-        note: "`inline` stands for LevelDB. The time is that of a whole open: commit log, manifest, index. UniKV \
+        note: "`leveldb-like` stands for LevelDB. The time is that of a whole open: commit log, manifest, index. UniKV \
                saves its index periodically; here the hashes of a table's keys are written with it, and the last \
                series has no such hashes.",
         arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Opening after the process was killed", SECONDS, ("ms", 1e-3), &["open"])],
         checks: vec![over(
             "opening",
-            "inline",
+            LIKE_LEVELDB,
             "4.20 s for 0.97; no more than that",
             Rule::AtMost(4.20 / 0.97),
             |d, series| d.of(series, "open", SECONDS),

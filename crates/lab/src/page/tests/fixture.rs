@@ -65,6 +65,7 @@ fn run(experiment: &str, arm: &str, spec: &Spec, round: usize) -> Run {
             bifold: "0.1.0".to_owned(),
             optimised: true,
             file_system: Some("ext4".to_owned()),
+            settings: None,
         },
         began: 1_795_372_260 + 60 * (seed % 90) + 5400 * round as u64,
         seconds: 20.0 + (seed % 40) as f64,
