@@ -3,6 +3,17 @@
 //! Readers share a block by its reference count, so a value read from one needs no copy, and evicting a block frees
 //! nothing that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody
 //! asks for them and they age out.
+//!
+//! Others may have some of its memory while they need it more ([`BlockCache::lend`]): open transactions, repaired handles
+//! of values.
+
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{
+        AtomicU64,
+        Ordering::{AcqRel, Acquire},
+    },
+};
 
 use bifold_contract::{FileId, Value, planted};
 use bifold_io::striped::Striped;
@@ -31,12 +42,22 @@ impl Weighter<(FileId, u64), Value> for ByBytes {
     }
 }
 
+/// It changes its size in steps of a sixty-fourth, because each change locks every shard.
+const STEPS: u64 = 64;
+
 /// A cache of blocks.
 #[derive(Debug)]
 pub struct BlockCache {
     /// `None` if nothing is cached.
     blocks: Option<Cache<(FileId, u64), Value, ByBytes>>,
     counts: Striped<2>,
+    /// What it has while it lends nothing.
+    capacity_bytes: u64,
+    /// What it may lend without becoming smaller.
+    spare_bytes: u64,
+    lent_bytes: AtomicU64,
+    /// By how many steps it is smaller.
+    smaller: Mutex<u64>,
 }
 
 /// Counters of the cache.
@@ -57,7 +78,20 @@ impl BlockCache {
         let blocks = options.ok().filter(|_| capacity_bytes > 0).map(|options| {
             Cache::with_options(options, ByBytes, quick_cache::DefaultHashBuilder::default(), Default::default())
         });
-        Self { blocks, counts: Striped::default() }
+        Self {
+            blocks,
+            counts: Striped::default(),
+            capacity_bytes,
+            spare_bytes: 0,
+            lent_bytes: AtomicU64::new(0),
+            smaller: Mutex::default(),
+        }
+    }
+
+    /// The same, with so many bytes that it may lend without becoming smaller.
+    #[must_use]
+    pub fn with_spare(self, spare_bytes: u64) -> Self {
+        Self { spare_bytes, ..self }
     }
 
     /// The block at this offset, if cached. Counts a hit or a miss.
@@ -82,10 +116,33 @@ impl BlockCache {
         }
     }
 
-    /// From now on holds at most `capacity_bytes`; evicts what is too much.
-    pub fn set_capacity(&self, capacity_bytes: u64) {
-        if let Some(blocks) = &self.blocks {
-            blocks.set_capacity(capacity_bytes);
+    /// Does without so many bytes until [`BlockCache::take_back`]. The borrowers bound what they take.
+    pub fn lend(&self, bytes: u64) {
+        let before = self.lent_bytes.fetch_add(bytes, AcqRel);
+        self.fit(before, before.saturating_add(bytes));
+    }
+
+    /// Has so many bytes again.
+    pub fn take_back(&self, bytes: u64) {
+        let before = self.lent_bytes.fetch_sub(bytes, AcqRel);
+        self.fit(before, before.saturating_sub(bytes));
+    }
+
+    /// Changes its size, if these two numbers are in different steps.
+    fn fit(&self, before: u64, after: u64) {
+        let step = (self.capacity_bytes / STEPS).max(1);
+        let steps = |lent: u64| lent.saturating_sub(self.spare_bytes).div_ceil(step);
+        if steps(before) == steps(after) {
+            return;
+        }
+        let mut smaller = self.smaller.lock().unwrap_or_else(PoisonError::into_inner);
+        // Another thread may have been here since, so the number of now decides.
+        let now = steps(self.lent_bytes.load(Acquire));
+        if let Some(blocks) = &self.blocks
+            && now != *smaller
+        {
+            blocks.set_capacity(self.capacity_bytes.saturating_sub(now * step));
+            *smaller = now;
         }
     }
 
@@ -133,17 +190,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_gives_up_memory_and_takes_it_again() {
-        let cache = BlockCache::new(4 << 20);
+    fn a_cache_lends_memory_and_has_it_again() {
+        let cache = BlockCache::new(4 << 20).with_spare(2 << 20);
         let fill = || (0..8000).for_each(|offset| cache.insert(1, offset, vec![0; 1000].into()));
         fill();
-        cache.set_capacity(1 << 20);
+        cache.lend(2 << 20);
+        fill();
+        assert!(cache.bytes() > 3 << 20, "only what it had to spare: {}", cache.bytes());
+        cache.lend(2 << 20);
+        cache.lend(1 << 20);
         assert!(cache.bytes() <= 1 << 20, "{}", cache.bytes());
         fill();
         assert!(cache.bytes() <= 1 << 20, "{}", cache.bytes());
-        cache.set_capacity(4 << 20);
+        cache.take_back(5 << 20);
         fill();
-        assert!(cache.bytes() > 2 << 20, "{}", cache.bytes());
+        assert!(cache.bytes() > 3 << 20, "{}", cache.bytes());
     }
 
     #[test]

@@ -80,6 +80,7 @@ const STREAMS_READERS: Test = Test::Integration("bifold-conformance", "placement
 const DIFFKV_EXACT: Test = Test::Integration("bifold-conformance", "placements", "diffkv_exact::valid_records");
 const DIFFKV_READERS: Test = Test::Integration("bifold-conformance", "placements", "diffkv::a16");
 const NOVKV: Test = Test::Unit("bifold-values", "novkv::");
+const HANDLES: Test = Test::Unit("bifold-values", "handles::");
 const COLD_LOG_DELETES: Test =
     Test::Integration("bifold-conformance", "placements", "hashkv_cold_log::a01_a_deleted_key");
 const COLD_LOG_CRASHES: Test = Test::Integration("bifold-conformance", "placements", "hashkv_cold_log::a03_copies");
@@ -207,6 +208,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_regarded", EXACT),
     bug("regard_all_drops", NOVKV),
     bug("trust_handles", NOVKV),
+    bug("lose_handles", HANDLES),
     bug("skip_alone_sync", POWER),
     bug("leave_last_values_unsynced", POWER),
     bug("append_to_sealed", SEALED),

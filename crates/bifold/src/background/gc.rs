@@ -127,6 +127,7 @@ impl GcContext for Verbs<'_> {
         let Self { with, tree, means, .. } = *self;
         let (range, scope, moving) = match tables {
             RewrittenTables::Range { start, end, moving } => ((Some(start), Some(end)), RewriteScope::All, moving),
+            RewrittenTables::All => ((None, None), RewriteScope::All, &[][..]),
             RewrittenTables::Overwritten => {
                 // A flush makes entries that memtables overwrite visible to the rewrite.
                 with.flusher.flush(&[Arc::clone(tree)])?;

@@ -10,7 +10,8 @@
 //! ├─ buffers      in which merges and GC move values: 16 MiB for each worker, at most a thirty-second; the fuller, the
 //! │               smaller
 //! └─ cache        the rest, or `cache_bytes`
-//!    └─ transactions   what open ones hold, taken from the cache: at most a sixteenth, or `transaction_bytes_max`
+//!    ├─ transactions   what open ones hold, lent by the cache: at most a sixteenth, or `transaction_bytes_max`
+//!    └─ handles        repaired ones of `novkv` beyond their share of filters, lent by the cache: at most a quarter of it
 //! ```
 //!
 //! `stats.memory.values` counts what placements hold: filters, buffers and open value files. Open files are counted
@@ -21,10 +22,18 @@
 //! the system takes it back when it needs it. `mapped_bytes_max` bounds how much of it is the process's at once, and
 //! `stats.memory.mapped` says how much that is.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use bifold_index::table::TableContext;
 use bifold_io::{
     fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending},
     machine,
 };
+
+use bifold_values::parts::budget::{Lender, Memory};
 
 use crate::api::options::{Options, Reads, Workers};
 
@@ -82,6 +91,18 @@ impl MemoryPlan {
         Self { limit, memtable, metadata, filters, buffers, cache, rest, transactions, compaction, appends }
     }
 
+    /// The block cache, and the budget for indexes and filters outside it.
+    pub fn tables(&self) -> Arc<TableContext> {
+        Arc::new(TableContext::new(self.cache, self.metadata).with_spare(self.rest - self.cache))
+    }
+
+    /// The memory of placements, which may borrow from the cache of `tables`.
+    pub fn values(&self, tables: &Arc<TableContext>) -> Memory {
+        let (tables, lent_max) = (Arc::clone(tables), self.cache / LENT_TO_VALUES);
+        let lender = CacheLender { tables, lent: AtomicU64::new(0), lent_max };
+        Memory::with_lender(self.filters, self.buffers, Arc::new(lender))
+    }
+
     /// How many files have a slot in the append region, and how files are read.
     pub fn appending(&self, options: &Options) -> Appending {
         let reads = match options.reads {
@@ -93,6 +114,33 @@ impl MemoryPlan {
         let files_max = usize::try_from(self.appends / SLOT_BYTES).unwrap_or(usize::MAX);
         let mapped_bytes_max = options.mapped_bytes_max.unwrap_or_else(|| machine::memory_bytes() / 2);
         Appending { files_max, reads, mapped_bytes_max }
+    }
+}
+
+/// The share of the cache that values may borrow.
+const LENT_TO_VALUES: u64 = 4;
+
+/// The block cache as a lender to placements.
+#[derive(Debug)]
+struct CacheLender {
+    tables: Arc<TableContext>,
+    lent: AtomicU64,
+    lent_max: u64,
+}
+
+impl Lender for CacheLender {
+    fn lend(&self, bytes: u64) -> bool {
+        let grown = |lent: u64| lent.checked_add(bytes).filter(|&sum| sum <= self.lent_max);
+        let is_lent = self.lent.fetch_update(Relaxed, Relaxed, grown).is_ok();
+        if is_lent {
+            self.tables.cache().lend(bytes);
+        }
+        is_lent
+    }
+
+    fn take_back(&self, bytes: u64) {
+        self.lent.fetch_sub(bytes, Relaxed);
+        self.tables.cache().take_back(bytes);
     }
 }
 

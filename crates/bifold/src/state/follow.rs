@@ -123,9 +123,10 @@ impl Follower {
         }
         let pinned = ReaderPin::take(&dir)?;
         let (dir, catch_up) = patiently(&env, || dir.clone().follow())?;
+        let tables = plan.tables();
         let follower = Arc::new(Self {
-            tables: Arc::new(TableContext::new(plan.cache, plan.metadata)),
-            value_memory: Memory::new(plan.filters, plan.buffers),
+            value_memory: plan.values(&tables),
+            tables,
             unsynced: Arc::default(),
             time: Arc::new(Time::new(&env.clock, 0)),
             env,

@@ -29,10 +29,8 @@ use bifold_format::{
     frame::FILE_HEADER_BYTES,
     names::{self, FileKind},
 };
-use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, LockMode, fs::FileLock, pins::Pins};
 use bifold_values::parts::{
-    budget::Memory,
     unsynced::Unsynced,
     value_files::{FileAccess, restore_names},
 };
@@ -72,8 +70,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         return Err(Error::NotFound { path: path.into() });
     };
     files.check_numbers(&dir, state.next_file)?;
-    let tables = Arc::new(TableContext::new(plan.cache, plan.metadata));
-    let (value_memory, unsynced) = (Memory::new(plan.filters, plan.buffers), Arc::<Unsynced>::default());
+    let tables = plan.tables();
+    let (value_memory, unsynced) = (plan.values(&tables), Arc::<Unsynced>::default());
     let numbers = Numbers::from(state.next_file.max(files.last + 1).max(1));
     let file_access = if writes { FileAccess::Write } else { FileAccess::Read };
     let own = (OwnPlacements::Of(&options.placements, &options.merge_operators), file_access);

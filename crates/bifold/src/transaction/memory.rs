@@ -1,15 +1,14 @@
 //! The bound on what open transactions hold.
 //!
-//! Each takes what it needs before it grows and gives it back at its end. The block cache gives up as much meanwhile,
-//! in steps: a cache that changes its size locks each of its shards. Without transactions it has all of its share.
+//! Each takes what it needs before it grows and gives it back at its end. The block cache lends it meanwhile.
 
 use std::{
     fmt,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{
             AtomicU64,
-            Ordering::{AcqRel, Acquire, Relaxed},
+            Ordering::{AcqRel, Relaxed},
         },
     },
 };
@@ -17,32 +16,19 @@ use std::{
 use bifold_contract::{Error, Result};
 use bifold_index::table::TableContext;
 
-use crate::{commit::memory::MemoryPlan, waiting::sync::LockExt};
+use crate::commit::memory::MemoryPlan;
 
-/// The cache changes its size in so many steps.
-const STEPS: u64 = 8;
-
-/// What all open transactions hold, and what became of the others.
+/// What all open transactions hold.
 pub(crate) struct TransactionMemory {
     bytes: AtomicU64,
     bytes_max: u64,
-    /// What the cache has without transactions, and what both have together.
-    cache: (u64, u64),
-    /// How many steps the cache has given up.
-    given_up: Mutex<u64>,
     tables: Arc<TableContext>,
 }
 
 impl TransactionMemory {
     /// No transaction is open.
     pub fn of(plan: &MemoryPlan, tables: &Arc<TableContext>) -> Self {
-        Self {
-            bytes: AtomicU64::new(0),
-            bytes_max: plan.transactions,
-            cache: (plan.cache, plan.rest),
-            given_up: Mutex::new(0),
-            tables: Arc::clone(tables),
-        }
+        Self { bytes: AtomicU64::new(0), bytes_max: plan.transactions, tables: Arc::clone(tables) }
     }
 
     /// Bytes that all open transactions hold.
@@ -53,8 +39,8 @@ impl TransactionMemory {
     fn take(&self, more: u64) -> Result<()> {
         let grown = |bytes: u64| bytes.checked_add(more).filter(|&sum| sum <= self.bytes_max);
         match self.bytes.fetch_update(AcqRel, Relaxed, grown) {
-            Ok(before) => {
-                self.fit_cache(before, before + more);
+            Ok(_) => {
+                self.tables.cache().lend(more);
                 Ok(())
             }
             Err(bytes) => {
@@ -64,24 +50,8 @@ impl TransactionMemory {
     }
 
     fn give_back(&self, bytes: u64) {
-        let before = self.bytes.fetch_sub(bytes, AcqRel);
-        self.fit_cache(before, before - bytes);
-    }
-
-    /// Makes the cache fit, if these two numbers are in different steps.
-    fn fit_cache(&self, before: u64, after: u64) {
-        let step = (self.bytes_max / STEPS).max(1);
-        if before.div_ceil(step) == after.div_ceil(step) {
-            return;
-        }
-        let mut given_up = self.given_up.hold();
-        // Another thread may have been here since, so the number of now decides.
-        let steps = self.bytes.load(Acquire).div_ceil(step);
-        if steps != *given_up {
-            let (cache, both) = self.cache;
-            self.tables.cache().set_capacity(cache.min(both.saturating_sub(steps * step)));
-            *given_up = steps;
-        }
+        self.bytes.fetch_sub(bytes, AcqRel);
+        self.tables.cache().take_back(bytes);
     }
 }
 

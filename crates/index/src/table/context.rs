@@ -30,6 +30,12 @@ impl TableContext {
         }
     }
 
+    /// The same; the cache may lend `spare_bytes` without becoming smaller.
+    #[must_use]
+    pub fn with_spare(self, spare_bytes: u64) -> Self {
+        Self { cache: self.cache.with_spare(spare_bytes), ..self }
+    }
+
     /// The block cache.
     #[inline]
     #[must_use]

@@ -1,8 +1,11 @@
 //! Memory with a cap, shared by several keyspaces.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 /// What all keyspaces of a database share.
@@ -20,6 +23,22 @@ impl Memory {
     pub fn new(filters: u64, buffers: u64) -> Self {
         Self { filters: Budget::new(filters), buffers: Budget::new(buffers) }
     }
+
+    /// The same; filters, handles and indexes may borrow more.
+    #[must_use]
+    pub fn with_lender(filters: u64, buffers: u64, lender: Arc<dyn Lender>) -> Self {
+        let filters = Budget { lender: Some(lender), ..Budget::with_cap(filters) };
+        Self { filters: Arc::new(filters), buffers: Budget::new(buffers) }
+    }
+}
+
+/// Somebody with memory that others may have while they need it more: the block cache.
+pub trait Lender: Send + Sync + fmt::Debug {
+    /// Lends so many bytes; `false` if those are too many, and nothing is lent.
+    fn lend(&self, bytes: u64) -> bool;
+
+    /// Has so many bytes back.
+    fn take_back(&self, bytes: u64);
 }
 
 /// A cap, and how much of it is taken.
@@ -27,6 +46,7 @@ impl Memory {
 pub struct Budget {
     bytes_max: u64,
     used_bytes: AtomicU64,
+    lender: Option<Arc<dyn Lender>>,
 }
 
 /// Some bytes of a budget, until it is dropped.
@@ -36,11 +56,29 @@ pub struct Taken {
     bytes: u64,
 }
 
+/// Some bytes that a budget has borrowed, until it is dropped.
+#[derive(Debug)]
+pub struct Borrowed {
+    from: Arc<dyn Lender>,
+    bytes: u64,
+}
+
 impl Budget {
     /// A budget of which nothing is taken.
     #[must_use]
     pub fn new(bytes_max: u64) -> Arc<Self> {
-        Arc::new(Self { bytes_max, used_bytes: AtomicU64::new(0) })
+        Arc::new(Self::with_cap(bytes_max))
+    }
+
+    fn with_cap(bytes_max: u64) -> Self {
+        Self { bytes_max, used_bytes: AtomicU64::new(0), lender: None }
+    }
+
+    /// Borrows so many bytes beyond the cap, if somebody lends them.
+    #[must_use]
+    pub fn borrow(&self, bytes: u64) -> Option<Borrowed> {
+        let from = self.lender.as_ref().filter(|lender| lender.lend(bytes))?;
+        Some(Borrowed { from: Arc::clone(from), bytes })
     }
 
     /// The cap.
@@ -95,6 +133,12 @@ impl Taken {
     pub fn grow_anyway(&mut self, bytes: u64) {
         self.from.used_bytes.fetch_add(bytes, Relaxed);
         self.bytes += bytes;
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        self.from.take_back(self.bytes);
     }
 }
 

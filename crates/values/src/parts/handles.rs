@@ -7,31 +7,51 @@
 //! which version of which key it is.
 //!
 //! ```text
-//! stale pointer, epoch of the table now ─hash─▶ one cache line of eight slots, each: tag 24 bits │ offset 40 bits
+//! stale pointer, epoch of the table now ─hash─▶ tag ─▶ two cache lines of eight slots, each: tag 30 bits │ offset 34 bits
 //! ```
 //!
 //! Each slot is one word, so no lock is needed: a slot that was overwritten or belongs to another pointer leads to a
 //! record of another version, and the value is searched for once more.
+//!
+//! A handle goes to the emptier one of its two lines, so hardly any is displaced before nearly all slots are in use. The
+//! table begins with 4 KiB and doubles when three quarters of them are: as far as a quarter of the budget for filters,
+//! then with memory of the block cache. The lowest and the highest bits of a tag choose the lines, so doubling moves
+//! each handle without looking at what it belongs to. When handles are many compared with the tables of the index, or memory
+//! is at its end, a rewrite of those tables takes all of them over ([`Handles::are_due`]).
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, Mutex,
     atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use bifold_contract::Pointer;
+use arc_swap::ArcSwapOption;
+use bifold_contract::{Pointer, planted};
 use bifold_format::filter::key_hash;
 
-use super::budget::{Budget, Taken};
+use super::{
+    budget::{Borrowed, Budget, Taken},
+    sync::LockExt,
+};
 
 const SLOTS: usize = 8;
 
-const OFFSET_BITS: u32 = 40;
+/// Sorted tables of up to 16 GiB.
+const OFFSET_BITS: u32 = 34;
 
-/// The largest share of the budget.
+/// The largest share of the budget that is not borrowed.
 const SHARE: u64 = 4;
 
-/// Fewer lines than this are not worth having.
+/// As many lines as there are to begin with.
 const LINES_MIN: u64 = 64;
+
+/// As many lines as there are at most, 16 MiB: twelve bits of a tag remain to tell handles of one line apart.
+const LINES_MAX: u64 = 1 << 18;
+
+/// Rewriting the index may write so many bytes for each handle that it takes over: four entries.
+const INDEX_BYTES_OF_ONE: u64 = 160;
+
+/// The same when memory is at its end, and each further handle displaces another one.
+const INDEX_BYTES_OF_ONE_MAX: u64 = 1024;
 
 #[repr(align(64))]
 #[derive(Debug, Default)]
@@ -40,85 +60,166 @@ struct Line([AtomicU64; SLOTS]);
 #[derive(Debug)]
 struct Lines {
     lines: Box<[Line]>,
-    _taken: Taken,
+    /// Slots in use.
+    filled: AtomicU64,
+    /// Handles that took the slot of another one.
+    displaced: AtomicU64,
+    _memory: Memory,
+}
+
+/// Where the memory of a table comes from.
+#[derive(Debug)]
+enum Memory {
+    Own(#[expect(dead_code, reason = "held until it is dropped")] Taken),
+    Lent(#[expect(dead_code, reason = "held until it is dropped")] Borrowed),
 }
 
 /// Repaired handles of one keyspace.
 #[derive(Debug)]
 pub struct Handles {
     budget: Arc<Budget>,
-    /// Made by the first repair; `None` when no memory is left.
-    lines: OnceLock<Option<Lines>>,
+    /// Made by the first repair.
+    lines: ArcSwapOption<Lines>,
+    /// Held while the table is made, doubled or emptied.
+    changing: Mutex<()>,
 }
 
 impl Handles {
     /// No handles yet.
     #[must_use]
     pub fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, lines: OnceLock::new() }
+        Self { budget, lines: ArcSwapOption::empty(), changing: Mutex::default() }
     }
 
     /// Where the value is in the table of `epoch` that `stale` led to, as far as known. It may be the place of
     /// another value.
     #[must_use]
     pub fn get(&self, stale: Pointer, epoch: u32) -> Option<u64> {
-        let lines = self.lines.get()?.as_ref()?;
-        let (line, tag) = lines.find(stale, epoch);
-        let slots = line.0.iter().map(|slot| slot.load(Relaxed));
-        slots
-            .filter(|&word| word != 0)
-            .find(|word| word >> OFFSET_BITS == tag)
-            .map(|word| word & ((1 << OFFSET_BITS) - 1))
+        let lines = self.lines.load();
+        let tag = tag(stale, epoch);
+        let mut slots = lines.as_ref()?.of(tag).into_iter().flat_map(|line| &line.0).map(|slot| slot.load(Relaxed));
+        slots.find(|word| word >> OFFSET_BITS == tag).map(|word| word & ((1 << OFFSET_BITS) - 1))
     }
 
     /// Keeps where the value was found.
     pub fn keep(&self, stale: Pointer, epoch: u32, offset: u64) {
-        let Some(lines) = self.lines.get_or_init(|| Lines::new(&self.budget)) else { return };
         if offset >> OFFSET_BITS != 0 {
             return;
         }
-        let (line, tag) = lines.find(stale, epoch);
-        let is_free = |slot: &&AtomicU64| matches!(slot.load(Relaxed), word if word == 0 || word >> OFFSET_BITS == tag);
-        let any = &line.0[tag as usize % SLOTS];
-        line.0.iter().find(is_free).unwrap_or(any).store(tag << OFFSET_BITS | offset, Relaxed);
+        if self.lines.load().as_ref().is_none_or(|lines| lines.is_full()) {
+            self.grow();
+        }
+        if let Some(lines) = &*self.lines.load() {
+            lines.put(tag(stale, epoch), offset);
+        }
+    }
+
+    /// Makes the table, or doubles it, if there is memory for that. A handle that is kept meanwhile may be lost.
+    fn grow(&self) {
+        // Somebody else is at it.
+        let Ok(_changing) = self.changing.try_lock() else { return };
+        let old = self.lines.load_full();
+        let count = old.as_ref().map_or(LINES_MIN, |old| old.lines.len() as u64 * 2);
+        if count > LINES_MAX || old.as_ref().is_some_and(|old| !old.is_full()) {
+            return;
+        }
+        let Some(memory) = self.memory(count * size_of::<Line>() as u64) else { return };
+        let lines = Lines::new(count, memory);
+        for word in old.iter().flat_map(|old| &old.lines).flat_map(|line| &line.0).map(|slot| slot.load(Relaxed)) {
+            if word != 0 && !planted!("lose_handles") {
+                lines.put(word >> OFFSET_BITS, word & ((1 << OFFSET_BITS) - 1));
+            }
+        }
+        self.lines.store(Some(Arc::new(lines)));
+    }
+
+    fn memory(&self, bytes: u64) -> Option<Memory> {
+        let own = if bytes <= self.budget.bytes_max() / SHARE { self.budget.take(bytes) } else { None };
+        own.map(Memory::Own).or_else(|| self.budget.borrow(bytes).map(Memory::Lent))
+    }
+
+    /// Whether a rewrite of all tables of the index, of so many bytes, should take the handles over.
+    #[must_use]
+    pub fn are_due(&self, index_bytes: u64) -> bool {
+        let lines = self.lines.load();
+        let Some(lines) = &*lines else { return false };
+        let filled = lines.filled.load(Relaxed);
+        let is_at_its_end = lines.displaced.load(Relaxed) > filled / 2;
+        let each = if is_at_its_end { INDEX_BYTES_OF_ONE_MAX } else { INDEX_BYTES_OF_ONE };
+        filled >= LINES_MIN * SLOTS as u64 / 2 && index_bytes <= filled * each
+    }
+
+    /// The index has taken them over.
+    pub fn forget(&self) {
+        let _changing = self.changing.hold();
+        self.lines.store(None);
     }
 
     /// Memory for them.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.lines.get().and_then(Option::as_ref).map_or(0, |lines| size_of_val(&*lines.lines) as u64)
+        self.lines.load().as_ref().map_or(0, |lines| size_of_val(&*lines.lines) as u64)
     }
 }
 
 impl Lines {
-    fn new(budget: &Arc<Budget>) -> Option<Self> {
-        let mut count =
-            (budget.bytes_max() / SHARE / size_of::<Line>() as u64).checked_ilog2().map_or(0, |log| 1 << log);
-        while count >= LINES_MIN {
-            if let Some(taken) = budget.take(count * size_of::<Line>() as u64) {
-                return Some(Self { lines: (0..count).map(|_| Line::default()).collect(), _taken: taken });
-            }
-            count /= 2;
-        }
-        None
+    fn new(count: u64, memory: Memory) -> Self {
+        let (filled, displaced) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { lines: (0..count).map(|_| Line::default()).collect(), filled, displaced, _memory: memory }
     }
 
-    fn find(&self, stale: Pointer, epoch: u32) -> (&Line, u64) {
-        let mut bytes = [0; 24];
-        bytes[..8].copy_from_slice(&stale.file.to_le_bytes());
-        bytes[8..16].copy_from_slice(&stale.offset.to_le_bytes());
-        bytes[16..20].copy_from_slice(&stale.epoch.to_le_bytes());
-        bytes[20..].copy_from_slice(&epoch.to_le_bytes());
-        let hash = key_hash(&bytes);
-        // A power of two: the low bits choose the line, the high ones are the tag. An empty slot has tag 0.
-        let line = &self.lines[hash as usize & (self.lines.len() - 1)];
-        (line, (hash >> OFFSET_BITS).max(1))
+    /// Three quarters of the slots are in use: with many more, handles displace each other.
+    fn is_full(&self) -> bool {
+        self.filled.load(Relaxed) * 8 >= self.lines.len() as u64 * SLOTS as u64 * 6
     }
+
+    /// The lines of a tag, by its lowest and by its highest bits: the number of lines is a power of two.
+    fn of(&self, tag: u64) -> [&Line; 2] {
+        let mirrored = tag.reverse_bits() >> OFFSET_BITS;
+        [tag, mirrored].map(|bits| &self.lines[bits as usize & (self.lines.len() - 1)])
+    }
+
+    fn put(&self, tag: u64, offset: u64) {
+        let lines = self.of(tag);
+        let slots = || lines.into_iter().flat_map(|line| &line.0);
+        let is_same = |slot: &&AtomicU64| slot.load(Relaxed) >> OFFSET_BITS == tag;
+        let free = || {
+            let emptier = lines.into_iter().max_by_key(|line| line.free().count())?;
+            emptier.free().next().inspect(|_| add(&self.filled))
+        };
+        let slot = slots().find(is_same).or_else(free).unwrap_or_else(|| {
+            add(&self.displaced);
+            // Any will do.
+            &lines[0].0[offset as usize % SLOTS]
+        });
+        slot.store(tag << OFFSET_BITS | offset, Relaxed);
+    }
+}
+
+impl Line {
+    fn free(&self) -> impl Iterator<Item = &AtomicU64> {
+        self.0.iter().filter(|slot| slot.load(Relaxed) == 0)
+    }
+}
+
+fn add(count: &AtomicU64) {
+    count.fetch_add(1, Relaxed);
+}
+
+/// Identifies a pointer and an epoch. A word of 0 is an empty slot, so no tag is 0.
+fn tag(stale: Pointer, epoch: u32) -> u64 {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&stale.file.to_le_bytes());
+    bytes[8..16].copy_from_slice(&stale.offset.to_le_bytes());
+    bytes[16..20].copy_from_slice(&stale.epoch.to_le_bytes());
+    bytes[20..].copy_from_slice(&epoch.to_le_bytes());
+    (key_hash(&bytes) >> OFFSET_BITS).max(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::parts::budget::Lender;
 
     fn pointer(offset: u64) -> Pointer {
         Pointer { file: 3, epoch: 1, offset, len: 10 }
@@ -135,8 +236,26 @@ mod tests {
         assert_eq!(handles.get(pointer(5), 3), None, "the table has been rewritten");
         handles.keep(pointer(5), 2, 78);
         assert_eq!(handles.get(pointer(5), 2), Some(78));
-        handles.keep(pointer(7), 2, 1 << 40);
+        handles.keep(pointer(7), 2, 1 << 34);
         assert_eq!(handles.get(pointer(7), 2), None, "it does not fit");
+    }
+
+    fn right(handles: &Handles, count: u64) -> u64 {
+        (0..count).filter(|&offset| handles.get(pointer(offset), 2) == Some(offset)).count() as u64
+    }
+
+    #[test]
+    fn they_grow_with_their_number_and_none_is_lost_by_that() {
+        let budget = Budget::new(8 << 20);
+        let handles = Handles::new(Arc::clone(&budget));
+        for (count, bytes) in [(300, 4 << 10), (3000, 32 << 10), (90_000, 1 << 20)] {
+            (0..count).for_each(|offset| handles.keep(pointer(offset), 2, offset));
+            assert_eq!((handles.memory_bytes(), budget.used_bytes()), (bytes, bytes), "{count}");
+            // Here and there both lines of a handle are full before three quarters of all slots are in use.
+            assert!(right(&handles, count) * 1000 >= count * 995, "{} of {count}", right(&handles, count));
+        }
+        handles.forget();
+        assert_eq!((handles.memory_bytes(), budget.used_bytes(), right(&handles, 90_000)), (0, 0, 0));
     }
 
     #[test]
@@ -145,11 +264,48 @@ mod tests {
         let handles = Handles::new(Arc::clone(&budget));
         (0..10_000).for_each(|offset| handles.keep(pointer(offset), 2, offset));
         assert_eq!((handles.memory_bytes(), budget.used_bytes()), (16 << 10, 16 << 10));
-        let right = (0..10_000).filter(|&offset| handles.get(pointer(offset), 2) == Some(offset)).count();
-        let any = (0..10_000).filter(|&offset| handles.get(pointer(offset), 2).is_some()).count();
+        let any = (0..10_000).filter(|&offset| handles.get(pointer(offset), 2).is_some()).count() as u64;
+        let right = right(&handles, 10_000);
         assert!(right > 1000 && right == any, "{right} of {any}");
         let none = Handles::new(Budget::new(1000));
         none.keep(pointer(1), 2, 3);
         assert_eq!(none.get(pointer(1), 2), None);
+    }
+
+    #[derive(Debug, Default)]
+    struct Lends(AtomicU64);
+
+    impl Lender for Lends {
+        fn lend(&self, bytes: u64) -> bool {
+            let grown = |lent: u64| Some(lent + bytes).filter(|&sum| sum <= 48 << 10);
+            self.0.fetch_update(Relaxed, Relaxed, grown).is_ok()
+        }
+
+        fn take_back(&self, bytes: u64) {
+            self.0.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    #[test]
+    fn they_borrow_what_their_share_does_not_have_and_give_it_back() {
+        let lends = Arc::new(Lends::default());
+        let memory = crate::parts::budget::Memory::with_lender(64 << 10, 0, Arc::clone(&lends) as Arc<dyn Lender>);
+        let handles = Handles::new(Arc::clone(&memory.filters));
+        (0..10_000).for_each(|offset| handles.keep(pointer(offset), 2, offset));
+        let lent = || lends.0.load(Relaxed);
+        // 16 KiB are their own; 32 more were borrowed, and 64 were refused.
+        assert_eq!((handles.memory_bytes(), memory.filters.used_bytes(), lent()), (32 << 10, 0, 32 << 10));
+        handles.forget();
+        assert_eq!(lent(), 0);
+    }
+
+    #[test]
+    fn a_rewrite_is_due_when_they_are_many_or_memory_is_at_its_end() {
+        let handles = Handles::new(Budget::new(64 << 10));
+        assert!(!handles.are_due(0), "there are none");
+        (0..1000).for_each(|offset| handles.keep(pointer(offset), 2, offset));
+        assert!(handles.are_due(150_000) && !handles.are_due(170_000));
+        (1000..10_000).for_each(|offset| handles.keep(pointer(offset), 2, offset));
+        assert!(handles.are_due(1_500_000) && !handles.are_due(3_000_000));
     }
 }

@@ -124,7 +124,13 @@ impl SortedTable {
         let mut at = 0;
         while at < bytes.len() {
             let offset = start + at as u64;
-            let Step::Record(frame, len) = frame::step(&bytes[at..], self.file.id, offset) else {
+            // Headers have a check of their own, so only the record that is wanted is checked as a whole.
+            let (number, len) = frame::peek(&bytes[at..], self.file.id, offset).ok_or_else(|| damage(offset))?;
+            if number != version.1 {
+                at += len;
+                continue;
+            }
+            let Step::Record(frame, _) = frame::step(&bytes[at..], self.file.id, offset) else {
                 return Err(damage(offset));
             };
             let record = value::decode(frame).map_err(|damage| damage.of(self.file.reader().path()))?;

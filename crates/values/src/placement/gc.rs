@@ -168,6 +168,8 @@ pub trait Commits {
 pub enum RewrittenTables<'a> {
     /// All with entries that others may have overwritten. Memtables are written to tables first.
     Overwritten,
+    /// All, so that the placement sees every entry of the tables.
+    All,
     /// All with keys of a range.
     Range {
         /// First key.

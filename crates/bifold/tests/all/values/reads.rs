@@ -9,6 +9,39 @@ fn bytes_read(db: &Db, source: &str) -> u64 {
     db.stats().io.iter().filter(|io| io.source == source).map(|io| io.bytes_read).sum()
 }
 
+/// A value that `novkv` has moved is searched for by the first read; the next ones know where it is, and after a rewrite
+/// of the tables the index does.
+#[test]
+fn a_moved_value_is_searched_for_once() {
+    const KEYS: u32 = 20_000;
+    let dir = TempDir::new();
+    let mut options = Options { memory_limit: 96 << 20, memtable_bytes: 1 << 20, ..separated(PlacementKind::NovKv) };
+    options.keyspace.values.file_bytes = 1 << 20;
+    let db = Db::open_with(dir.join("db"), options).unwrap();
+    (0..2).for_each(|round| update_all(&db, KEYS, round));
+    db.collect_garbage().unwrap();
+    let reads = |db: &Db| {
+        let before = db.stats().gc;
+        check_all(db, KEYS, 1);
+        let after = db.stats().gc;
+        (after.repaired_reads - before.repaired_reads, after.searched_reads - before.searched_reads)
+    };
+    let (_, searched) = reads(&db);
+    assert!(searched > u64::from(KEYS) * 9 / 10, "nearly all have moved: {searched}");
+    let (repaired, searched) = reads(&db);
+    assert!(searched < u64::from(KEYS) / 50 && repaired > u64::from(KEYS) * 9 / 10, "{repaired}, {searched}");
+    // Handles are many compared with the tables, so the next job has the index take them over.
+    (0..4).for_each(|n| db.put(key(KEYS + n), value(n, 1)).unwrap());
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    let (repaired, searched) = reads(&db);
+    assert!(repaired + searched < u64::from(KEYS) / 20, "{repaired} repaired, {searched} searched for");
+    db.close().unwrap();
+    let db = Db::open(dir.join("db")).unwrap();
+    let (repaired, searched) = reads(&db);
+    assert!(repaired + searched < u64::from(KEYS) / 20, "{repaired} repaired, {searched} searched for");
+}
+
 #[test]
 fn an_iterator_with_values_ahead_yields_the_same_from_both_ends() {
     for placement in SEPARATED {

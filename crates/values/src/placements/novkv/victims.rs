@@ -54,6 +54,8 @@ pub(super) enum Choice {
     MergeDrops(Vec<FileId>),
     /// Rewrites tables to find out what is dead.
     Search,
+    /// Rewrites tables so that the index takes the repaired handles over.
+    TakeOver,
 }
 
 /// A choice, to be run.
@@ -68,9 +70,10 @@ impl Job {
         let files = match &choice {
             Choice::Rebuild(units) => units.iter().map(|&(file, _)| file).collect(),
             Choice::MergeDrops(files) => files.clone(),
-            Choice::Search => Vec::new(),
+            Choice::Search | Choice::TakeOver => Vec::new(),
         };
-        let claim = GcClaim { rewrites: choice == Choice::Search, ..GcClaim::alone(files) };
+        let rewrites = matches!(choice, Choice::Search | Choice::TakeOver);
+        let claim = GcClaim { rewrites, ..GcClaim::alone(files) };
         Self { claim, choice, shared: Arc::clone(shared) }
     }
 }
@@ -90,6 +93,11 @@ impl GcJob for Job {
                 rebuild::merge_drops(&self.shared, &files[..gc.fit(&vec![0; files.len()])?], gc)
             }
             Choice::Search => gc.rewrite(RewrittenTables::Overwritten).map(GcOutcome::freed),
+            Choice::TakeOver => {
+                let freed = gc.rewrite(RewrittenTables::All)?;
+                self.shared.handles.forget();
+                Ok(GcOutcome::freed(freed))
+            }
         }
     }
 }
@@ -184,7 +192,10 @@ impl NovKv {
         if !drained.is_empty() {
             return Some(Choice::Rebuild(drained));
         }
-        self.drop_files_to_merge().or_else(|| self.small_files(&complete)).or_else(|| self.for_space(pressure, &units))
+        self.drop_files_to_merge()
+            .or_else(|| self.small_files(&complete))
+            .or_else(|| self.for_space(pressure, &units))
+            .or_else(|| self.shared.handles.are_due(pressure.index_bytes).then_some(Choice::TakeOver))
     }
 
     /// As many files, from the first on, as make one table.
