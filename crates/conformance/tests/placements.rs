@@ -2,7 +2,7 @@
 
 use bifold::{
     Compaction, KeyspaceOptions, PlacementKind,
-    options::{Cold, HashIndex, MergePolicy, TwoLayer},
+    options::{Cold, GcUnit, HashIndex, MergePolicy, TwoLayer},
 };
 use bifold_conformance::{Case, Dead, Separated};
 
@@ -15,6 +15,7 @@ bifold_conformance::battery! {
     diffkv: diffkv();
     diffkv_unmerged: diffkv().with(|keyspace| keyspace.values.diffkv.merge = MergePolicy::Off);
     unikv: unikv();
+    unikv_by_partition: unikv_by_partition();
     streams: streams();
 }
 
@@ -22,6 +23,7 @@ bifold_conformance::exact! {
     novkv_exact: novkv();
     diffkv_exact: diffkv();
     unikv_exact: unikv();
+    unikv_by_partition_exact: unikv_by_partition();
     streams_exact: streams();
 }
 
@@ -63,6 +65,10 @@ fn diffkv() -> Case {
 
 fn streams() -> Case {
     case(PlacementKind::Streams).with_concurrent_jobs()
+}
+
+fn unikv_by_partition() -> Case {
+    unikv().with(|keyspace| keyspace.values.unikv.gc = GcUnit::Partition)
 }
 
 fn unikv() -> Case {

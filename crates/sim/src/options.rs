@@ -3,7 +3,9 @@
 
 use bifold::{
     CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, PlacementKind, Reads, Workers,
-    options::{Cold, DiffKv, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim},
+    options::{
+        Cold, DiffKv, GcUnit, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim,
+    },
 };
 
 use crate::{
@@ -193,11 +195,14 @@ fn values(random: &mut Random) -> Values {
         compression: random.pick(&[Compression::None, Compression::Lz4, Compression::Zstd]),
         cache: CachedValues::None,
         novkv: NovKv { gc_threshold: 0.7 },
-        unikv: UniKv { gc_threshold: 0.7 },
+        unikv: UniKv { gc_threshold: 0.7, gc: GcUnit::File },
     };
     // Not sampled, so that old seeds that found a bug still find it.
     if matches!(values.hashkv.victim, Victim::Greedy | Victim::Random) {
         values.cache = CachedValues::Gets;
+    }
+    if values.hashkv.victim == Victim::Random {
+        values.unikv.gc = GcUnit::Partition;
     }
     if values.space_target < 1.2 {
         (values.novkv.gc_threshold, values.diffkv.gc_threshold, values.unikv.gc_threshold) = (1.0, 1.0, 1.0);

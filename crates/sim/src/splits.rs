@@ -75,7 +75,7 @@ fn options(seed: u64) -> OptionSet {
             separate_from_bytes: 100,
             space_target: random.pick(&[1.05, 1.3]),
             // Otherwise merges, which happen with nearly each flush, do the work of GC.
-            unikv: UniKv { gc_threshold: 0.1 },
+            unikv: UniKv { gc_threshold: 0.1, ..UniKv::default() },
             file_bytes: random.pick(&[1 << 10, 4 << 10]),
             ..Values::default()
         },

@@ -29,7 +29,7 @@ pub use self::{
     placement_kind::PlacementKind,
     reads::Reads,
     text::Renamed,
-    values::{CachedValues, Cold, DiffKv, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
+    values::{CachedValues, Cold, DiffKv, GcUnit, HashKv, MergePolicy, NovKv, UniKv, Values, Victim},
 };
 use super::{
     changes::RetainChanges,

@@ -51,6 +51,7 @@ impl Space {
             target: tree.view().settings.options.values.space_target,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
+            boundaries: Arc::clone(&levels.boundaries),
         }
     }
 

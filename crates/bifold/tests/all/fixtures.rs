@@ -111,7 +111,7 @@ fn values_spelled_out() -> Values {
             merge: MergePolicy::ScanOptimised,
             max_sorted_run: 10,
         },
-        unikv: UniKv { gc_threshold: 0.7 },
+        unikv: UniKv { gc_threshold: 0.7, ..UniKv::default() },
     }
 }
 

@@ -93,7 +93,7 @@ fn changed(options: &KeyspaceOptions) -> KeyspaceOptions {
             hashkv: HashKv { victim: Victim::Greedy, cold: Cold::Log, group_bytes: 4 << 10, groups_max: 16 },
             novkv: NovKv { gc_threshold: 0.5 },
             diffkv: DiffKv { gc_threshold: 0.4, large_bytes: 100, merge: MergePolicy::EachLevel, max_sorted_run: 2 },
-            unikv: UniKv { gc_threshold: 0.6 },
+            unikv: UniKv { gc_threshold: 0.6, ..UniKv::default() },
         },
         compression: Compression::Zstd,
         table_bytes: 4 << 10,

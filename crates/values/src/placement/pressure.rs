@@ -1,11 +1,13 @@
 //! How tight space is, and what follows from that: whether GC runs, and whether writers wait.
 
+use std::sync::Arc;
+
 use bifold_contract::{FileId, SeqNo, planted};
 
 use super::ValueSpace;
 
 /// How tight space is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SpacePressure {
     /// Bytes of tables.
     pub index_bytes: u64,
@@ -23,6 +25,8 @@ pub struct SpacePressure {
     /// GC takes every unit that has files with numbers below this one, whether or not it is known to be worth it: a
     /// crash may have left copies that nobody counts.
     pub all_before: Option<FileId>,
+    /// The keys before which the keyspace is split into partitions, ascending.
+    pub boundaries: Arc<[Box<[u8]>]>,
 }
 
 /// Lower bound of the target, in bytes: a few groups more or less are no excess.
@@ -122,6 +126,7 @@ mod tests {
             target,
             oldest_snapshot,
             all_before: None,
+            boundaries: Arc::default(),
         }
     }
 

@@ -147,5 +147,5 @@ pub(crate) const SMALL: ValueOptions = ValueOptions {
         merge: crate::parts::ordered_values::order::MergePolicy::ScanOptimised,
         max_sorted_run: 10,
     },
-    unikv: UniKvOptions { gc_threshold: 0.7 },
+    unikv: UniKvOptions { gc_threshold: 0.7, gc: super::unikv::GcUnit::File },
 };

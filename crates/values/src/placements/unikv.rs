@@ -14,7 +14,7 @@
 //! * A log for each merge: value files with an extent, of about `file_bytes`.
 //! * GC of the partition with most garbage, its valid values to a new log (§III-C): past the space target `pick` asks
 //!   for a rewrite of the keys of the file with most garbage. All other files of these keys with too much garbage
-//!   move too.
+//!   move too. With `gc = partition` it is as in the paper ([`GcUnit`]).
 //! * Values that two partitions share are split by later GC (§III-D): the file's counter knows how much of it is dead,
 //!   whichever partition drops it.
 //!
@@ -51,11 +51,25 @@ pub struct UniKvOptions {
     /// GC leaves a file alone if a larger share of it than this is valid: 0.05 to 1 (ours: the paper's GC takes the
     /// partition with most garbage, §III-C).
     pub gc_threshold: f64,
+    /// What GC rewrites at once.
+    pub gc: GcUnit,
+}
+
+/// What one GC run of `unikv` rewrites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GcUnit {
+    /// The keys of the file with most garbage (ours): less is copied for each byte freed, and space for fewer copies is
+    /// needed at once.
+    #[default]
+    File,
+    /// The partition with most garbage: all its values move (the paper, §III-C).
+    Partition,
 }
 
 impl Default for UniKvOptions {
     fn default() -> Self {
-        Self { gc_threshold: 0.7 }
+        Self { gc_threshold: 0.7, gc: GcUnit::default() }
     }
 }
 
@@ -75,6 +89,7 @@ const SEPARATED_FROM: u8 = 1;
 /// Inline values in the UnsortedStore, values by key in the SortedStore.
 pub struct UniKv {
     ordered: OrderedValues,
+    options: Settings,
 }
 
 impl UniKv {
@@ -82,7 +97,8 @@ impl UniKv {
     #[must_use]
     pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Self {
         // Level 0 is merged before much of it can be stale.
-        Self { ordered: OrderedValues::new(files, (options, rules), SEPARATED_FROM, StaleEstimate::none()) }
+        let ordered = OrderedValues::new(files, (options, rules), SEPARATED_FROM, StaleEstimate::none());
+        Self { ordered, options: options.clone() }
     }
 
     fn queue(&self, running: &[GcClaim]) -> Queue<'_> {
@@ -115,9 +131,11 @@ impl Placement for UniKv {
     }
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
-        Some(Box::new(match self.queue(running).due(pressure)? {
-            Due::Search => Rewrite::search(),
-            Due::Victims(victims) => Rewrite::of(&victims)?,
+        let queue = self.queue(running);
+        Some(Box::new(match (queue.due(pressure)?, self.options.now().unikv.gc) {
+            (Due::Search, _) => Rewrite::search(),
+            (Due::Victims(victims), GcUnit::File) => Rewrite::of(&victims)?,
+            (Due::Victims(victims), GcUnit::Partition) => queue.worst_partition(&victims, &pressure.boundaries)?,
         }))
     }
 

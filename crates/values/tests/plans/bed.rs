@@ -280,6 +280,7 @@ fn pressure(text: &str) -> SpacePressure {
         target: 1.5,
         oldest_snapshot: None,
         all_before: None,
+        boundaries: Arc::default(),
     };
     for (name, value) in text.split(' ').filter_map(|word| word.split_once('=')) {
         match name {
@@ -288,6 +289,7 @@ fn pressure(text: &str) -> SpacePressure {
             "above" => pressure.entries_above = value.parse().unwrap(),
             "snapshot" => pressure.oldest_snapshot = value.parse().ok(),
             "all_before" => pressure.all_before = value.parse().ok(),
+            "split" => pressure.boundaries = value.split(',').map(|key| key.as_bytes().into()).collect(),
             other => panic!("`{other}` says nothing about space"),
         }
     }

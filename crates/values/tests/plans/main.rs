@@ -12,6 +12,7 @@
 //! record                                   syncs, records what the manifest should know, and ends the files
 //! leave out 3                              something in file 3 cannot be read
 //! space target=1.5 index=0 above=0.5       how tight space is: see `SpacePressure`
+//! space split=h,q                          the same; three partitions
 //! pick 2                                   picks a job, takes it as running, picks another
 //! run                                      runs the job that is picked now
 //! explain 3                                the first units that GC knows, and why it does not take them

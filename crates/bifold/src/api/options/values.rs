@@ -7,6 +7,6 @@ pub use bifold_values::{
         hashkv::options::{Cold, HashKvOptions as HashKv},
         novkv::options::NovKvOptions as NovKv,
         options::{CachedValues, ValueOptions as Values},
-        unikv::UniKvOptions as UniKv,
+        unikv::{GcUnit, UniKvOptions as UniKv},
     },
 };

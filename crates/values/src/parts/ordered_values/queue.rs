@@ -126,6 +126,26 @@ impl<'a> Queue<'a> {
         due(victims)
     }
 
+    /// A rewrite of the partition with most garbage in these files, from which all values move (UniKV §III-C). A file that
+    /// a split has left to two partitions counts for the first one, and is rewritten as a whole: otherwise what is left
+    /// of it would be picked again.
+    #[must_use]
+    pub fn worst_partition(&self, victims: &[&Arc<ValueFile>], boundaries: &[Box<[u8]>]) -> Option<Rewrite> {
+        let partition_of = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
+        let mut dead = vec![0; boundaries.len() + 1];
+        for file in victims {
+            dead[partition_of(&file.extent()?.smallest)] += file.dead();
+        }
+        let (worst, _) = dead.iter().enumerate().max_by_key(|&(_, &dead)| dead)?;
+        let begins_there =
+            |file: &&Arc<ValueFile>| file.extent().is_some_and(|extent| partition_of(&extent.smallest) == worst);
+        let files: Vec<&Arc<ValueFile>> = self.files.iter().filter(begins_there).collect();
+        let extents = || files.iter().filter_map(|file| file.extent());
+        let (start, end) = (extents().map(|e| &e.smallest).min()?, extents().map(|e| &e.largest).max()?);
+        let claim = GcClaim { rewrites: true, ..GcClaim::of(files.iter().map(|file| file.id).collect()) };
+        Some(Rewrite { claim, keys: Some([start.clone(), end.clone()]) })
+    }
+
     /// With the stale estimate, and how much that is.
     fn space(&self, pressure: &SpacePressure) -> (ValueSpace, u64) {
         // Read once: merges of other threads count what they drop meanwhile.

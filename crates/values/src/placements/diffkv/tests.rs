@@ -255,6 +255,7 @@ fn pressure(target: f64) -> SpacePressure {
         target,
         oldest_snapshot: None,
         all_before: None,
+        boundaries: Arc::default(),
     }
 }
 

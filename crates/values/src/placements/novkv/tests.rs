@@ -211,6 +211,7 @@ fn pressure(entries_above: f64) -> SpacePressure {
         target: 1.5,
         oldest_snapshot: None,
         all_before: None,
+        boundaries: Arc::default(),
     }
 }
 
