@@ -16,8 +16,8 @@
 //! A handle goes to the emptier one of its two lines, so hardly any is displaced before nearly all slots are in use. The
 //! table begins with 4 KiB and doubles when three quarters of them are: as far as a quarter of the budget for filters,
 //! then with memory of the block cache. The lowest and the highest bits of a tag choose the lines, so doubling moves
-//! each handle without looking at what it belongs to. When handles are many compared with the tables of the index, or memory
-//! is at its end, a rewrite of those tables takes all of them over ([`Handles::are_due`]).
+//! each handle without looking at what it belongs to. When handles are many compared with the tables of the index, or
+//! memory is at its end, a rewrite of those tables takes all of them over ([`Handles::are_due`]).
 
 use std::sync::{
     Arc, Mutex,
@@ -64,12 +64,12 @@ struct Lines {
     filled: AtomicU64,
     /// Handles that took the slot of another one.
     displaced: AtomicU64,
-    _memory: Memory,
+    _memory: LinesMemory,
 }
 
 /// Where the memory of a table comes from.
 #[derive(Debug)]
-enum Memory {
+enum LinesMemory {
     Own(#[expect(dead_code, reason = "held until it is dropped")] Taken),
     Lent(#[expect(dead_code, reason = "held until it is dropped")] Borrowed),
 }
@@ -133,9 +133,9 @@ impl Handles {
         self.lines.store(Some(Arc::new(lines)));
     }
 
-    fn memory(&self, bytes: u64) -> Option<Memory> {
+    fn memory(&self, bytes: u64) -> Option<LinesMemory> {
         let own = if bytes <= self.budget.bytes_max() / SHARE { self.budget.take(bytes) } else { None };
-        own.map(Memory::Own).or_else(|| self.budget.borrow(bytes).map(Memory::Lent))
+        own.map(LinesMemory::Own).or_else(|| self.budget.borrow(bytes).map(LinesMemory::Lent))
     }
 
     /// Whether a rewrite of all tables of the index, of so many bytes, should take the handles over.
@@ -163,7 +163,7 @@ impl Handles {
 }
 
 impl Lines {
-    fn new(count: u64, memory: Memory) -> Self {
+    fn new(count: u64, memory: LinesMemory) -> Self {
         let (filled, displaced) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { lines: (0..count).map(|_| Line::default()).collect(), filled, displaced, _memory: memory }
     }

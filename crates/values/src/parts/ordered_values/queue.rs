@@ -126,9 +126,10 @@ impl<'a> Queue<'a> {
         due(victims)
     }
 
-    /// A rewrite of the partition with most garbage in these files, from which all values move (UniKV §III-C). A file that
-    /// a split has left to two partitions counts for the first one, and is rewritten as a whole: otherwise what is left
-    /// of it would be picked again.
+    /// A rewrite of the partition with most garbage in these files, from which all values move (UniKV §III-C).
+    ///
+    /// A file that a split has left to two partitions counts for the first one, and is rewritten as a whole: otherwise
+    /// what is left of it would be picked again.
     #[must_use]
     pub fn worst_partition(&self, victims: &[&Arc<ValueFile>], boundaries: &[Box<[u8]>]) -> Option<Rewrite> {
         let partition_of = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
