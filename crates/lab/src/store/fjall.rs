@@ -86,8 +86,8 @@ impl Default for FjallOptions {
 }
 
 impl From<&Budget> for FjallOptions {
-    /// fjall's level 1 is as large as four tables, so tables are a fourth of the budget's level 1: 64 MiB by default, as
-    /// in fjall itself.
+    /// fjall's level 1 is as large as four tables, so tables are a fourth of the budget's level 1: 64 MiB by default,
+    /// as in fjall itself.
     fn from(budget: &Budget) -> Self {
         Self {
             memtable_bytes: budget.memtable_bytes as u64,

@@ -7,13 +7,13 @@
 //! which version of which key it is.
 //!
 //! ```text
-//! stale pointer, epoch of the table now ─hash─▶ tag ─▶ two cache lines of eight slots, each: tag 30 bits │ offset 34 bits
+//! stale pointer, epoch of the table now ─hash─▶ tag ─▶ two cache lines of 8 slots, each: tag 30 bits │ offset 34 bits
 //! ```
 //!
 //! Each slot is one word, so no lock is needed: a slot that was overwritten or belongs to another pointer leads to a
 //! record of another version, and the value is searched for once more.
 //!
-//! A handle goes to the emptier one of its two lines, so hardly any is displaced before nearly all slots are in use. The
+//! A handle goes to the emptier one of its two lines, so hardly any is displaced before most slots are in use. The
 //! table begins with 4 KiB and doubles when three quarters of them are: as far as a quarter of the budget for filters,
 //! then with memory of the block cache. The lowest and the highest bits of a tag choose the lines, so doubling moves
 //! each handle without looking at what it belongs to. When handles are many compared with the tables of the index, or

@@ -146,9 +146,9 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 10, table II",
         title: "Memory",
-        note: "`leveldb-like` stands for LevelDB. At small sizes caches and indexes are a small part of a process, so for \
-               reads and scans the checks use the store's own counts after them. These leave out mapped files, which \
-               `top` counts.",
+        note: "`leveldb-like` stands for LevelDB. At small sizes caches and indexes are a small part of a process, so \
+               for reads and scans the checks use the store's own counts after them. These leave out mapped files, \
+               which `top` counts.",
         arms: micro(scale, seed),
         views: vec![
             View::bars("Peak resident memory", MEMORY, MIB, &["load", "read", "scan"]),
