@@ -1,10 +1,10 @@
 //! Transactions under contention, compared with the optimistic transactions of fjall and RocksDB.
 //!
-//! `cargo bench -p bifold-lab --features fjall,rocksdb --bench contention` prints thousands of transactions a second and
-//! how often each was tried, with one and four threads, medians of five rounds; the stores take turns. A transaction
-//! reads some keys and writes each of them, all with new values of 100 bytes, and is tried again until it commits. With
-//! `pause` the thread lets others run between its reads and its writes, as an application does that waits for something.
-//! Nothing is synced. All stores have their default options, but the same block cache.
+//! `cargo bench -p bifold-lab --features fjall,rocksdb --bench contention` prints thousands of transactions a second
+//! and how often each was tried, with one and four threads, medians of five rounds; the stores take turns. A
+//! transaction reads some keys and writes each of them, all with new values of 100 bytes, and is tried again until it
+//! commits. With `pause` the thread lets others run between its reads and its writes, as an application does that
+//! waits for something. Nothing is synced. All stores have their default options, but the same block cache.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark has no caller to return an error to")]
 

@@ -8,7 +8,7 @@
 //! | there | here |
 //! |---|---|
 //! | UniKV | `unikv`: an unsorted layer of 4 and ranges of 40 of the paper's 100 GB, scaled |
-//! | LevelDB | `leveldb-like`: the same code with inline values and LevelDB's settings, as UniKV and LevelDB share code |
+//! | LevelDB | `leveldb-like`: the same code with inline values and LevelDB's settings; UniKV is made of LevelDB, too |
 //! | RocksDB | where it is built in |
 //! | PebblesDB | `tiered`: levels of runs that overlap, without guards, merged as a whole (VAT, §5) |
 //!
@@ -121,7 +121,7 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 1, figure 9 and table I",
         title: "Loads, reads, scans, updates; bytes written and read; space",
-        note: "`leveldb-like` stands for LevelDB, and for the other stores where the paper speaks of all. `tiered`, for \
+        note: "`leveldb-like` stands for LevelDB, and for others where the paper speaks of all. `tiered`, for \
                PebblesDB, is only shown. Reads are half as many as keys, in the paper a tenth; they begin when \
                background work of the load is done.",
         arms: micro(scale, seed),
@@ -194,7 +194,7 @@ fn e3(scale: Scale, seed: u64) -> Experiment {
         place: "experiment 3, figure 11",
         title: "YCSB",
         note: "One store runs all workloads, in the order A, B, C, F, D, E; in the paper each has a fresh load. Scans \
-        of E have 1 to 200 entries instead of 100, and are half as many. `leveldb-like` stands for LevelDB, `tiered`, for \
+        of E have 1 to 200 entries instead of 100, and are half as many. `leveldb-like` is for LevelDB; `tiered`, for \
         PebblesDB, is only shown.",
         arms: everyone(scale).map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![

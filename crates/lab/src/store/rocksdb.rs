@@ -1,8 +1,8 @@
 //! RocksDB, with the same setup in all of Bifold's comparisons.
 //!
 //! Bloom filters have 10 bits per key; there is no compression; the write-ahead log is on; the comparison gives the
-//! sizes of tables, memtable, level 1 and block cache, and the background threads. Everything else is RocksDB's default,
-//! or what its authors recommend ([`Tuning`]).
+//! sizes of tables, memtable, level 1 and block cache, and the background threads. All else is RocksDB's default, or
+//! what its authors recommend ([`Tuning`]).
 //!
 //! With [`RocksBlobs`] it is BlobDB: large values are in blob files, whose GC runs in compactions. The same counters
 //! include the bytes of blob files: flushes and compactions count all bytes that their threads write.

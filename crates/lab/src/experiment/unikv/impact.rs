@@ -126,7 +126,7 @@ pub(super) fn e8(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::UniKv,
         place: "experiment 8, figure 15 (a)",
         title: "Scans by threads",
-        note: "`leveldb-like` stands for LevelDB. Bifold advises the system of the values ahead; UniKV has 32 threads that \
+        note: "`leveldb-like` is for LevelDB. Bifold advises the system of the values ahead; UniKV has 32 threads that \
         fetch them.",
         arms: [leveldb(scale), papers(scale)].iter().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![View::bars("Scans of 50", RATE, KOPS, &THREADS.map(|(name, _)| name))],
