@@ -115,8 +115,9 @@ pub fn step(bytes: &[u8], file: FileId, offset: u64) -> Step<'_> {
     Step::Record(Frame { offset, number: number(header), before: before(header), payload }, span)
 }
 
-/// The number and the length of the record at the start of `bytes`, which are at `offset` of `file`, by its header alone;
-/// `None` if that is damaged or not whole. The payload is not looked at: for walking past records that nobody wants.
+/// The number and the length of the record at the start of `bytes`, which are at `offset` of `file`, by its header
+/// alone; `None` if that is damaged or not whole. The payload is not looked at: for walking past records that nobody
+/// wants.
 #[must_use]
 pub fn peek(bytes: &[u8], file: FileId, offset: u64) -> Option<(u64, usize)> {
     let header = bytes.first_chunk::<HEADER_BYTES>().filter(|header| is_header(header, file, offset))?;

@@ -9,8 +9,8 @@ fn bytes_read(db: &Db, source: &str) -> u64 {
     db.stats().io.iter().filter(|io| io.source == source).map(|io| io.bytes_read).sum()
 }
 
-/// A value that `novkv` has moved is searched for by the first read; the next ones know where it is, and after a rewrite
-/// of the tables the index does.
+/// A value that `novkv` has moved is searched for by the first read; the next ones know where it is, and after a
+/// rewrite of the tables the index does.
 #[test]
 fn a_moved_value_is_searched_for_once() {
     const KEYS: u32 = 20_000;

@@ -94,7 +94,7 @@ pub struct RunArgs {
     #[arg(long, requires = "setting")]
     pub busy: bool,
 
-    /// How much data: tiny, small, medium, device or large; for `performance`, tiny, or the whole setting with any other.
+    /// How much data: tiny, small, medium, device, large; for `performance`, tiny, or the whole setting with any other.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 
