@@ -91,7 +91,7 @@ fn examine(image: &Image, options: Options, seed: u64, nested: bool) -> u64 {
     let (fs, index) = (image.fs.fork(), image.index.fork());
     let camera = nested.then(|| {
         let model = Shared::new(image.model.with_least(image.least));
-        Camera::new(&fs, &index, &model, (seed, 3))
+        Camera::new(&fs, &index, &model, (seed, 11))
     });
     let store = open(&fs, &index, options).unwrap_or_else(|error| panic!("{what}: {error}"));
     let found = contents(&store).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -107,11 +107,14 @@ fn examine(image: &Image, options: Options, seed: u64, nested: bool) -> u64 {
         }
         return examined;
     }
+    if seed % 4 > 0 {
+        return examined;
+    }
     let model = Shared::new(image.model.at(position));
     let mut program = Program::new(seed ^ 77, model);
     program.run(&store, 12).unwrap_or_else(|error| panic!("{what}: {error}"));
     store.gc().unwrap();
-    if seed.is_multiple_of(2) { drop(store) } else { store.close().unwrap() }
+    if seed.is_multiple_of(8) { drop(store) } else { store.close().unwrap() }
     let store = open(&fs, &index, options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_eq!(contents(&store).unwrap(), *program.model.hold().now(), "{what}, again");
     examined
@@ -123,13 +126,13 @@ fn seeds() -> u64 {
     (6 * scale / 100u64).max(3)
 }
 
-fn crashes(placement: Placement) {
+fn crashes(placement: Placement, every: u64) {
     let mut examined = 0;
     for seed in 0..seeds() {
         let options = small(placement, seed);
         let (fs, index, model) = (MemoryFs::new(), MemoryIndex::default(), Shared::new(Model::new()));
         fs.set_append_region(seed.is_multiple_of(2));
-        let camera = Camera::new(&fs, &index, &model, (seed, 17));
+        let camera = Camera::new(&fs, &index, &model, (seed, every));
         let mut program = Program::new(seed, model.clone());
         for session in 0..4 {
             let store = open(&fs, &index, options).unwrap();
@@ -139,19 +142,19 @@ fn crashes(placement: Placement) {
         let images = camera.take();
         drop(camera);
         for (at, image) in images.iter().enumerate() {
-            examined += examine(image, options, seed * 1000 + at as u64, at % 40 == 7);
+            examined += examine(image, options, seed * 1000 + at as u64, at % 100 == 7);
         }
     }
     println!("{}: {examined} images", placement.name());
-    assert!(examined > 1000, "{examined} images");
+    assert!(examined > 500, "{examined} images");
 }
 
 #[test]
 fn power_losses_and_kills_leave_a_prefix_with_hashkv() {
-    crashes(Placement::HashKv);
+    crashes(Placement::HashKv, 131);
 }
 
 #[test]
 fn power_losses_and_kills_leave_a_prefix_with_wisckey() {
-    crashes(Placement::WiscKey);
+    crashes(Placement::WiscKey, 47);
 }

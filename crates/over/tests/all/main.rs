@@ -1,7 +1,10 @@
 //! Tests of the value store over other indexes.
-#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
+#![allow(missing_docs, reason = "tests")]
 
+mod basics;
 mod crashes;
+mod faults;
 mod memory_index;
 mod program;
 mod random;
+mod threads;

@@ -25,6 +25,7 @@ struct State {
     synced: Map,
     unsynced: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     hook: Option<Hook>,
+    get_hook: Option<Hook>,
     calls: u64,
     fails_at: Option<u64>,
 }
@@ -59,6 +60,11 @@ impl MemoryIndex {
         self.hold().hook = hook;
     }
 
+    /// Calls `hook` before each get.
+    pub fn set_get_hook(&self, hook: Option<Hook>) {
+        self.hold().get_hook = hook;
+    }
+
     /// The call with this number fails, and every later one. A failed write has made some of its changes.
     pub fn fail_at(&self, call: Option<u64>) {
         self.hold().fails_at = call;
@@ -68,8 +74,8 @@ impl MemoryIndex {
         self.hold().calls
     }
 
-    pub fn len(&self) -> usize {
-        self.hold().now.len()
+    pub fn keys(&self) -> Vec<Vec<u8>> {
+        self.hold().now.keys().cloned().collect()
     }
 
     pub fn put_strange(&self, key: &[u8], value: &[u8]) {
@@ -142,7 +148,13 @@ impl ForeignIndex for MemoryIndex {
     }
 
     fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool> {
-        let now = Arc::clone(&self.hold().now);
+        let (hook, now) = {
+            let state = self.hold();
+            (state.get_hook.clone(), Arc::clone(&state.now))
+        };
+        if let Some(hook) = hook {
+            hook("get");
+        }
         View(now).get(key, see)
     }
 
