@@ -14,7 +14,7 @@ use bifold_over::{Batch, Error, Options, Placement, Store, Workers};
 
 use crate::{
     memory_index::{Kept, MemoryIndex},
-    program::{DIR, Model, Program, Shared, contents, env, no_orphans, small},
+    program::{DIR, Model, Program, Shared, assert_same, contents, env, no_orphans, small},
 };
 
 type Opened = bifold_over::Result<Store<MemoryIndex>>;
@@ -42,9 +42,13 @@ fn programs_agree_with_the_model_through_reopenings() {
                 if session == 1 { store.close().unwrap() } else { drop(store) }
             }
             let store = open(&fs, &index, small(placement, seed)).unwrap();
-            assert_eq!(contents(&store).unwrap(), *program.model.hold().now(), "{placement:?}, seed {seed}");
+            let same = |what: &str| {
+                let what = format!("{placement:?}, seed {seed}, {what}");
+                assert_same(&contents(&store).unwrap(), program.model.hold().now(), &what);
+            };
+            same("opened again");
             store.gc().unwrap();
-            assert_eq!(contents(&store).unwrap(), *program.model.hold().now(), "{placement:?}, seed {seed}, after GC");
+            same("after GC");
             no_orphans(&fs, &store);
         }
     }
@@ -211,7 +215,7 @@ fn what_the_index_has_lost_is_replayed() {
         assert!(index.keys().is_empty());
         drop(store);
         let store = open(&fs, &index, options).unwrap();
-        assert_eq!(contents(&store).unwrap(), before);
+        assert_same(&contents(&store).unwrap(), &before, "replayed");
         assert_eq!(index.keys().len(), 20);
     }
 }

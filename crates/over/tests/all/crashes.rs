@@ -14,7 +14,7 @@ use bifold_over::{Options, Placement, Store};
 
 use crate::{
     memory_index::{Kept, MemoryIndex},
-    program::{DIR, Model, Program, Shared, contents, env, no_orphans, small},
+    program::{DIR, Model, Program, Shared, assert_same, contents, env, no_orphans, small},
     random::Random,
 };
 
@@ -116,7 +116,7 @@ fn examine(image: &Image, options: Options, seed: u64, nested: bool) -> u64 {
     store.gc().unwrap();
     if seed.is_multiple_of(8) { drop(store) } else { store.close().unwrap() }
     let store = open(&fs, &index, options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
-    assert_eq!(contents(&store).unwrap(), *program.model.hold().now(), "{what}, again");
+    assert_same(&contents(&store).unwrap(), program.model.hold().now(), &format!("{what}, again"));
     examined
 }
 

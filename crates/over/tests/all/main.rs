@@ -4,6 +4,8 @@
 mod basics;
 mod crashes;
 mod faults;
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+mod foreign;
 mod memory_index;
 mod program;
 mod random;
