@@ -6,7 +6,8 @@ use std::{
     sync::{Arc, atomic::Ordering::Acquire},
 };
 
-use bifold_contract::{IoSource, Result, SeqNo, Value};
+use bifold_contract::{IoSource, Pointer, Result, SeqNo, Value};
+use bifold_values::parts::value_files::Stretches;
 
 use crate::{
     batch::check_key,
@@ -18,6 +19,9 @@ use crate::{
 
 /// Entries that a scan takes from a layer at once.
 const AT_ONCE: usize = 64;
+
+/// Most entries whose values a scan announces at once.
+const LOOK_MAX: usize = 64;
 
 /// A store as it was at some moment. Value files that it may read stay until it is dropped.
 pub struct Snapshot<'a, I: ForeignIndex> {
@@ -85,7 +89,7 @@ impl<'a, I: ForeignIndex> Snapshot<'a, I> {
             let entries = self.view.scan(start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice))?;
             sources.push(Source::Index { entries, ahead: None });
         }
-        Ok(Scan { snapshot: self, sources, end, has_failed: false })
+        Ok(Scan { snapshot: self, sources, end, ahead: VecDeque::new(), look: 1, announced: None, has_failed: false })
     }
 }
 
@@ -116,6 +120,11 @@ pub struct Scan<'s, 'a, I: ForeignIndex> {
     /// Newest first.
     sources: Vec<Source<'s>>,
     end: Bound<Box<[u8]>>,
+    /// The next entries. Their values were announced to the system together.
+    ahead: VecDeque<(Box<[u8]>, Entry)>,
+    /// So many entries are looked ahead the next time.
+    look: usize,
+    announced: Option<Stretches>,
     has_failed: bool,
 }
 
@@ -135,6 +144,39 @@ enum Source<'s> {
 }
 
 impl<I: ForeignIndex> Scan<'_, '_, I> {
+    /// The next key that is not deleted, and its value.
+    fn find(&mut self) -> Result<Option<(Box<[u8]>, Value)>> {
+        loop {
+            if self.ahead.is_empty() && !self.look_ahead()? {
+                return Ok(None);
+            }
+            let Some((key, entry)) = self.ahead.pop_front() else { return Ok(None) };
+            if let (Entry::Separated(pointer), Some(announced)) = (&entry, &self.announced) {
+                let values = &self.snapshot.core.values;
+                if let Some(value) = values.look_at_announced(&key, *pointer, announced, Value::copy_of)? {
+                    return Ok(Some((key, value)));
+                }
+            }
+            if let Some(value) = self.snapshot.resolve(&key, &entry, IoSource::Scan)? {
+                return Ok(Some((key, value)));
+            }
+        }
+    }
+
+    /// Takes the next entries, and announces their values, so that the device reads them at once (HashKV §3.6). Twice
+    /// as many each time: a scan of one key should read one value. Returns whether there are any.
+    fn look_ahead(&mut self) -> Result<bool> {
+        while self.ahead.len() < self.look {
+            let Some(next) = self.step()? else { break };
+            self.ahead.push_back(next);
+        }
+        self.look = (self.look * 2).min(LOOK_MAX);
+        let separated = |(_, entry): &(_, Entry)| if let Entry::Separated(at) = entry { Some(*at) } else { None };
+        let addresses: Vec<Pointer> = self.ahead.iter().filter_map(separated).collect();
+        self.announced = if addresses.len() > 1 { self.snapshot.core.values.prefetch(&addresses) } else { None };
+        Ok(!self.ahead.is_empty())
+    }
+
     /// The next key with what it has.
     fn step(&mut self) -> Result<Option<(Box<[u8]>, Entry)>> {
         let Self { snapshot, sources, end, .. } = self;
@@ -210,23 +252,11 @@ impl<I: ForeignIndex> Iterator for Scan<'_, '_, I> {
     type Item = Result<(Box<[u8]>, Value)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while !self.has_failed {
-            let found = self.step().and_then(|next| {
-                let Some((key, entry)) = next else { return Ok(None) };
-                let value = self.snapshot.resolve(&key, &entry, IoSource::Scan)?;
-                Ok(Some(value.map(|value| (key, value))))
-            });
-            match found {
-                Ok(Some(Some(pair))) => return Some(Ok(pair)),
-                // A deleted key.
-                Ok(Some(None)) => {}
-                Ok(None) => return None,
-                Err(error) => {
-                    self.has_failed = true;
-                    return Some(Err(error));
-                }
-            }
+        if self.has_failed {
+            return None;
         }
-        None
+        let found = self.find();
+        self.has_failed = found.is_err();
+        found.transpose()
     }
 }
