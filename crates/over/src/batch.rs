@@ -76,8 +76,6 @@ pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     match key.len() {
         1..=KEY_BYTES_MAX => Ok(()),
         0 => Err(Error::invalid("key", "a key must have at least one byte")),
-        len => {
-            Err(Error::invalid("key", format!("{len} bytes is longer than the longest key, {KEY_BYTES_MAX} bytes")))
-        }
+        len => Err(Error::invalid("key", format!("{len} bytes is longer than the longest key, {KEY_BYTES_MAX} bytes"))),
     }
 }

@@ -92,7 +92,8 @@ impl<I: ForeignIndex> Core<I> {
 
     /// Starts work that a commit has left.
     fn note_written(&self, batch: &Batch, is_full: bool) -> Result<()> {
-        let bytes: usize = batch.ops().map(|op| if let WriteOp::Put { value, .. } = op { value.len() } else { 0 }).sum();
+        let bytes: usize =
+            batch.ops().map(|op| if let WriteOp::Put { value, .. } = op { value.len() } else { 0 }).sum();
         let each = (self.settings.now().file_bytes / 16).clamp(1 << 10, 1 << 20);
         let before = self.counters.put_bytes.fetch_add(bytes as u64, Relaxed);
         let is_due = is_full || before / each != (before + bytes as u64) / each;

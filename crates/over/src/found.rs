@@ -1,8 +1,8 @@
 //! What the logs of earlier sessions hold: found in one walk, in bounded memory, before anything is changed. The rules
 //! are those of Bifold's engine (`crates/bifold/src/state/recover/logs.rs`), for a log that has one keyspace.
 //!
-//! Commits have consecutive numbers. The first that is torn or missing, or that leads to a missing value, ends the logs:
-//! it and what follows was lost with the power. **Unless it was durable**, which a marker, a record after a sync or the
+//! Commits have consecutive numbers. The first that is torn or missing, or leads to a missing value, ends the logs: it
+//! and what follows was lost with the power. **Unless it was durable**, which a marker, a record after a sync or the
 //! index's mark says: then it is damage, and an error.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The commit log, in Bifold's format (`docs/formats/log.md`), and how everything becomes durable: values before the log
-//! records that point at them, older logs before newer ones, so that the durable commits are always a prefix.
+//! The commit log, in Bifold's format (`docs/formats/log.md`), and how everything becomes durable: values before the
+//! log records that point at them, older logs before newer ones, so that the durable commits are always a prefix.
 
 use std::sync::Arc;
 

@@ -40,24 +40,24 @@ impl<I: ForeignIndex> Core<I> {
         loop {
             let Some(entry) = self.newest(key)? else { return Ok(None) };
             match self.value_of(key, &entry, IoSource::Get)? {
-                Found::Value(value) => return Ok(Some(value)),
-                Found::Nothing => return Ok(None),
+                Resolved::Value(value) => return Ok(Some(value)),
+                Resolved::Nothing => return Ok(None),
                 // Its file was deleted because the value has moved: the next look finds the new address.
-                Found::Moved(from) if before == Some(from) => return Err(self.lost(from)),
-                Found::Moved(from) => before = Some(from),
+                Resolved::Moved(from) if before == Some(from) => return Err(self.lost(from)),
+                Resolved::Moved(from) => before = Some(from),
             }
         }
     }
 
     /// What an entry of a key leads to.
-    pub fn value_of(&self, key: &[u8], entry: &Entry, source: IoSource) -> Result<Found> {
+    pub fn value_of(&self, key: &[u8], entry: &Entry, source: IoSource) -> Result<Resolved> {
         match entry {
-            Entry::Deleted => Ok(Found::Nothing),
-            Entry::Inline(value) => Ok(Found::Value(Value::copy_of(value))),
+            Entry::Deleted => Ok(Resolved::Nothing),
+            Entry::Inline(value) => Ok(Resolved::Value(Value::copy_of(value))),
             // No placement of ours asks for the number of the version.
             &Entry::Separated(pointer) => {
                 let value = self.values.read(key, 0, pointer, source)?;
-                Ok(value.map_or(Found::Moved(pointer), Found::Value))
+                Ok(value.map_or(Resolved::Moved(pointer), Resolved::Value))
             }
         }
     }
@@ -77,7 +77,7 @@ impl<I: ForeignIndex> Core<I> {
 
 /// What an entry leads to.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum Resolved {
     /// A value.
     Value(Value),
     /// The key is deleted.

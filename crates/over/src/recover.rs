@@ -164,7 +164,9 @@ fn marked(index: &impl ForeignIndex, recorded: &Recorded) -> Result<SeqNo> {
             wrong(format!("commit {}: the index is older than the value files, or has lost what it synced", mark.last))
         }
         Some(mark) => Ok(mark.last),
-        None if recorded.flushed > 0 => wrong("none: the index was emptied, or is not the one of this store".to_owned()),
+        None if recorded.flushed > 0 => {
+            wrong("none: the index was emptied, or is not the one of this store".to_owned())
+        }
         None => {
             let view = index.snapshot()?;
             let mut entries = view.scan(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded)?;

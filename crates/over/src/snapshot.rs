@@ -14,7 +14,7 @@ use crate::{
     core::{Core, hold},
     index::{Entries, Entry, ForeignIndex, ForeignView, MARK_KEY, decode, stored_key, users_key},
     layers::{Layer, is_empty},
-    read::Found,
+    read::Resolved,
 };
 
 /// Entries that a scan takes from a layer at once.
@@ -65,9 +65,9 @@ impl<'a, I: ForeignIndex> Snapshot<'a, I> {
 
     fn resolve(&self, key: &[u8], entry: &Entry, source: IoSource) -> Result<Option<Value>> {
         match self.core.value_of(key, entry, source)? {
-            Found::Value(value) => Ok(Some(value)),
-            Found::Nothing => Ok(None),
-            Found::Moved(from) => Err(self.core.lost(from)),
+            Resolved::Value(value) => Ok(Some(value)),
+            Resolved::Nothing => Ok(None),
+            Resolved::Moved(from) => Err(self.core.lost(from)),
         }
     }
 

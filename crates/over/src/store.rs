@@ -23,7 +23,8 @@ use crate::{
 /// Keys in a foreign index, values in files of Bifold's. All methods may be called from several threads.
 ///
 /// A write survives the end of the process when it returns, and a power loss after the next [`Store::sync`]. After any
-/// crash the store has a prefix of the commits. Dropping a store ends its work and syncs nothing; [`Store::close`] does.
+/// crash the store has a prefix of the commits. Dropping a store ends its work and syncs nothing; [`Store::close`]
+/// does.
 pub struct Store<I: ForeignIndex> {
     core: Arc<Core<I>>,
     worker: Mutex<Option<JoinHandle<()>>>,
@@ -34,8 +35,8 @@ impl<I: ForeignIndex> Store<I> {
     /// an empty index. The directory must be another one than the index's.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Error::Locked`](bifold_contract::Error::Locked); an index that does not belong to these
-    /// files, or is older than they are; options out of their bounds.
+    /// I/O errors, corruption, [`Error::Locked`](bifold_contract::Error::Locked); an index that does not belong to
+    /// these files, or is older than they are; options out of their bounds.
     pub fn open(path: impl AsRef<Path>, index: I, options: Options) -> Result<Self> {
         Self::open_in(&Env::system(), path, index, options)
     }

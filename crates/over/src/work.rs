@@ -164,7 +164,8 @@ impl<I: ForeignIndex> Core<I> {
             let worked = panic::catch_unwind(AssertUnwindSafe(|| self.work()));
             let worked = worked.unwrap_or_else(|panicked| {
                 let text = panicked.downcast_ref::<String>().map(String::as_str);
-                let message = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned();
+                let message =
+                    text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned();
                 Err(Error::Panicked { what: "the worker of a store", message })
             });
             match worked {

@@ -170,7 +170,6 @@ impl FjallStore {
             Sync::Never => Ok(()),
         }
     }
-
 }
 
 /// Waits until `idle` holds `polls` times in a row.

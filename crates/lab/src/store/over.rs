@@ -47,7 +47,9 @@ fn placement(options: &Options) -> Result<Placement> {
     match options.keyspace.placement {
         PlacementKind::Inline | PlacementKind::HashKv => Ok(Placement::HashKv),
         PlacementKind::WiscKey => Ok(Placement::WiscKey),
-        other => Err(Failure::Plan(format!("{other:?} needs Bifold's own index: over another, use `hashkv` or `wisckey`"))),
+        other => {
+            Err(Failure::Plan(format!("{other:?} needs Bifold's own index: over another, use `hashkv` or `wisckey`")))
+        }
     }
 }
 
@@ -175,11 +177,7 @@ impl<I: ForeignIndex> Store for OverStore<I> {
             written: stats.written.iter().copied().chain(moved.written).collect(),
             read: own.into_iter().chain(moved.read).collect(),
             read_for_user,
-            gc: Gc {
-                index_lookups: stats.gc_lookups,
-                index_inserts: stats.gc_moves,
-                bytes: stats.gc_moved_bytes,
-            },
+            gc: Gc { index_lookups: stats.gc_lookups, index_inserts: stats.gc_moves, bytes: stats.gc_moved_bytes },
             ..Totals::default()
         }
     }

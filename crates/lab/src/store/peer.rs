@@ -134,11 +134,9 @@ impl Peer {
     #[must_use]
     pub fn feature(self) -> &'static str {
         match self {
-            Self::RocksDb
-            | Self::RocksDbRecommended
-            | Self::RocksDbDirect
-            | Self::BlobDb
-            | Self::OverRocksDb => "rocksdb",
+            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb | Self::OverRocksDb => {
+                "rocksdb"
+            }
             Self::Fjall | Self::FjallBlobs | Self::OverFjall => "fjall",
             Self::Redb => "redb",
             Self::Lmdb => "lmdb",

@@ -85,7 +85,8 @@ fn open(fs: &MemoryFs, index: &MemoryIndex, options: Options) -> bifold_over::Re
     Store::open_in(&env(Arc::new(fs.clone())), DIR, index.clone(), options)
 }
 
-/// Opens an image, compares it, works on, closes it and opens it again. `nested` images of its recovery are opened, too.
+/// Opens an image, compares it, works on, closes it and opens it again. If it is `nested`, images of its recovery are
+/// opened instead.
 fn examine(image: &Image, options: Options, seed: u64, nested: bool) -> u64 {
     let what = format!("{} (seed {seed})", image.what);
     let (fs, index) = (image.fs.fork(), image.index.fork());
@@ -107,14 +108,18 @@ fn examine(image: &Image, options: Options, seed: u64, nested: bool) -> u64 {
         }
         return examined;
     }
-    if seed % 4 > 0 {
+    if !seed.is_multiple_of(4) {
         return examined;
     }
     let model = Shared::new(image.model.at(position));
     let mut program = Program::new(seed ^ 77, model);
     program.run(&store, 12).unwrap_or_else(|error| panic!("{what}: {error}"));
     store.gc().unwrap();
-    if seed.is_multiple_of(8) { drop(store) } else { store.close().unwrap() }
+    if seed.is_multiple_of(8) {
+        drop(store)
+    } else {
+        store.close().unwrap()
+    }
     let store = open(&fs, &index, options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_same(&contents(&store).unwrap(), program.model.hold().now(), &format!("{what}, again"));
     examined

@@ -95,6 +95,33 @@ mod with_fjall {
         kills(&index, (4, 40));
     }
 
+    /// fjall's files as of its last sync, with value files that are newer: all that came later is in the logs.
+    #[test]
+    fn what_fjall_has_lost_since_its_last_sync_is_replayed() {
+        for placement in [Placement::HashKv, Placement::WiscKey] {
+            let scratch = Scratch::new();
+            let dir = scratch.0.join("store");
+            let options = Options { workers: Workers::Caller, log_bytes: 1 << 30, ..small(placement, 3) };
+            let mut program = Program::without_checkpoints(11, Shared::new(Model::new()));
+            let store = open(&dir, &index, options);
+            program.run(&store, 100).unwrap();
+            store.checkpoint().unwrap();
+            let lost = scratch.0.join("lost");
+            copy(&dir.join("keys"), &lost.join("keys"));
+            let before = store.stats().index_changes;
+            program.run(&store, 200).unwrap();
+            let stats = store.stats();
+            assert!(stats.index_changes > before + 50 && stats.checkpoints == 1 && stats.gc_jobs > 0, "{stats:?}");
+            store.sync().unwrap();
+            copy(&dir.join("values"), &lost.join("values"));
+            drop(store);
+            let store = open(&lost, &index, options);
+            assert_same(&contents(&store).unwrap(), program.model.hold().now(), "replayed into an older fjall");
+            store.gc().unwrap();
+            assert_same(&contents(&store).unwrap(), program.model.hold().now(), "after GC");
+        }
+    }
+
     /// Its files are older than the value files, as if a backup of them was restored alone.
     #[test]
     fn an_older_fjall_is_refused() {

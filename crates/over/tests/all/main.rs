@@ -1,5 +1,5 @@
 //! Tests of the value store over other indexes.
-#![allow(missing_docs, reason = "tests")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set itself up should panic")]
 
 mod basics;
 mod crashes;

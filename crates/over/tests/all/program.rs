@@ -7,13 +7,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use bifold_io::{
-    Clock, Env, FileSystem,
-    memory::MemoryFs,
-    threads::SystemThreads,
-};
-use bifold_over::{Batch, ForeignIndex, Options, Placement, Result, Snapshot, Store, ValueOptions, Workers};
 use bifold_io::ManualClock;
+use bifold_io::{Clock, Env, FileSystem, memory::MemoryFs, threads::SystemThreads};
+use bifold_over::{Batch, ForeignIndex, Options, Placement, Result, Snapshot, Store, ValueOptions, Workers};
 
 use crate::random::Random;
 
@@ -29,7 +25,8 @@ pub fn env(fs: Arc<dyn FileSystem>) -> Env {
 /// Options under which a few values fill a file, a layer, a log.
 pub fn small(placement: Placement, seed: u64) -> Options {
     let mut random = Random::new(seed ^ 0x5eed);
-    let mut values = ValueOptions { separate_from_bytes: 60, space_target: 1.3, file_bytes: 2 << 10, ..ValueOptions::default() };
+    let mut values =
+        ValueOptions { separate_from_bytes: 60, space_target: 1.3, file_bytes: 2 << 10, ..ValueOptions::default() };
     values.hashkv.group_bytes = 2 << 10;
     values.hashkv.groups_max = 16;
     let layer_bytes = 1 << (10 + random.below(4));
@@ -146,12 +143,19 @@ fn value_of(random: &mut Random) -> Vec<u8> {
 /// A random program: commits, syncs, GC, checkpoints, snapshots, scans.
 pub struct Program {
     random: Random,
+    checkpoints: bool,
     pub model: Shared,
 }
 
 impl Program {
     pub fn new(seed: u64, model: Shared) -> Self {
-        Self { random: Random::new(seed), model }
+        Self { random: Random::new(seed), checkpoints: true, model }
+    }
+
+    /// One that never asks for a checkpoint.
+    #[cfg(feature = "fjall")]
+    pub fn without_checkpoints(seed: u64, model: Shared) -> Self {
+        Self { checkpoints: false, ..Self::new(seed, model) }
     }
 
     /// Runs `steps` steps.
@@ -160,7 +164,7 @@ impl Program {
         for _ in 0..steps {
             match self.random.below(40) {
                 0 => store.gc()?,
-                1 => store.checkpoint()?,
+                1 if self.checkpoints => store.checkpoint()?,
                 2..=4 => self.sync(store)?,
                 5 => store.wait_idle()?,
                 6 => snapshots.push((store.snapshot()?, self.model.hold().now().clone())),

@@ -37,8 +37,8 @@ fn round(value: &[u8]) -> u64 {
     round
 }
 
-/// Each writer raises the values of its keys round by round. Readers never see one go down, and in a snapshot all keys of
-/// a writer are of at most two rounds, the later ones first.
+/// Each writer raises the values of its keys round by round. Readers never see one go down, and in a snapshot all keys
+/// of a writer are of at most two rounds, the later ones first.
 fn raise(placement: Placement) {
     let (fs, index) = (MemoryFs::new(), MemoryIndex::default());
     let options = Options { workers: Workers::Thread, layer_bytes: 4 << 10, ..small(placement, 1) };

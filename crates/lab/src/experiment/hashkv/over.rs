@@ -58,6 +58,26 @@ pub(super) fn e13(scale: Scale, seed: u64) -> Experiment {
     steps.extend(ycsb(&plan));
     let mut setups = vec![reserve(wisckey(scale), 0.3), reserve(papers(scale), 0.3)];
     setups.extend(under().flat_map(|under| under.setups(scale, 1024)));
+    Experiment {
+        name: "hashkv-e13",
+        paper: Paper::HashKv,
+        place: "experiment 13, figure 17",
+        title: "KV separation over other stores, by YCSB",
+        note: "The paper has RocksDB, HyperLevelDB and PebblesDB; here it is RocksDB, and fjall, of which the paper \
+        says nothing. Stores over another index do not count that index in their space target. One workload after \
+        the other on the same store. Without the features `rocksdb` and `fjall` only Bifold's own index is measured.",
+        arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
+        views: vec![
+            View::bars("Throughput", RATE, KOPS, &YCSB),
+            View::bars("99th percentile", P99_US, US, &YCSB),
+            View::bars("Bytes written", WRITTEN, MIB, &["P0", "P1", "P2"]),
+        ],
+        checks: by_ycsb(),
+    }
+}
+
+/// What the paper says of figure 17.
+fn by_ycsb() -> Vec<Check> {
     let mut checks = vec![
         Check::new(
             "A, hashkv over wisckey, with Bifold's own index",
@@ -99,22 +119,7 @@ pub(super) fn e13(scale: Scale, seed: u64) -> Experiment {
             checks.push(Check::new(what, "similar", Rule::Alike, rate(hashkv, wisckey, workload)));
         }
     }
-    Experiment {
-        name: "hashkv-e13",
-        paper: Paper::HashKv,
-        place: "experiment 13, figure 17",
-        title: "KV separation over other stores, by YCSB",
-        note: "The paper has RocksDB, HyperLevelDB and PebblesDB; here it is RocksDB, and fjall, of which the paper \
-        says nothing. Stores over another index do not count that index in their space target. One workload after \
-        the other on the same store. Without the features `rocksdb` and `fjall` only Bifold's own index is measured.",
-        arms: setups.iter().map(|setup| setup.arm(&plan, &steps)).collect(),
-        views: vec![
-            View::bars("Throughput", RATE, KOPS, &YCSB),
-            View::bars("99th percentile", P99_US, US, &YCSB),
-            View::bars("Bytes written", WRITTEN, MIB, &["P0", "P1", "P2"]),
-        ],
-        checks,
-    }
+    checks
 }
 
 pub(super) fn scans(scale: Scale, seed: u64) -> Experiment {
@@ -144,7 +149,12 @@ pub(super) fn scans(scale: Scale, seed: u64) -> Experiment {
         let what = format!("scans of 1 KiB after the load, {hashkv}, against {wisckey}");
         checks.push(Check::new(what, "similar", Rule::Alike, over(hashkv, wisckey, 1024.0)));
         let what = format!("scans of 4 KiB after the load, {hashkv}, against {alone} alone");
-        checks.push(Check::new(what, "similar or faster, over RocksDB", Rule::AtLeast(0.8), over(hashkv, alone, 4096.0)));
+        checks.push(Check::new(
+            what,
+            "similar or faster, over RocksDB",
+            Rule::AtLeast(0.8),
+            over(hashkv, alone, 4096.0),
+        ));
     }
     Experiment {
         name: "hashkv-e13-scans",
@@ -153,14 +163,7 @@ pub(super) fn scans(scale: Scale, seed: u64) -> Experiment {
         title: "KV separation over other stores, by scans",
         note: "As experiment 5, with stores over other indexes, which announce up to 64 values ahead.",
         arms,
-        views: vec![View::lines(
-            "Scans after the load",
-            read,
-            ("MiB/s", 1_048_576.0),
-            step,
-            "entry size, bytes",
-            true,
-        )],
+        views: vec![View::lines("Scans after the load", read, ("MiB/s", 1_048_576.0), step, "entry size, bytes", true)],
         checks,
     }
 }
