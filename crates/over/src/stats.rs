@@ -77,6 +77,7 @@ impl<I: ForeignIndex> Core<I> {
     pub fn stats(&self) -> Stats {
         let (totals, counters) = (self.dir.totals(), &self.counters);
         let ValueSpace { files, total_bytes, live_bytes, .. } = self.values.space();
+        let log_bytes = hold(&self.log).bytes();
         let layers: u64 = self.layers.all().iter().map(|layer| layer.bytes()).sum();
         let of = |bytes: &[u64; IoSource::COUNT]| {
             let named = IoSource::ALL.into_iter().map(|source| (source.name(), bytes[source as usize]));
@@ -96,7 +97,7 @@ impl<I: ForeignIndex> Core<I> {
             value_files: files,
             value_bytes: total_bytes,
             live_bytes,
-            log_bytes: hold(&self.log).bytes(),
+            log_bytes,
             memory_bytes: layers + self.values.memory_bytes(),
             left_out: self.values.left_out().iter().map(ToString::to_string).collect(),
         }

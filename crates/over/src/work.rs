@@ -34,9 +34,11 @@ impl<I: ForeignIndex> Core<I> {
     /// Does one piece of work. Returns whether there was one.
     pub fn work(&self) -> Result<bool> {
         self.health.well()?;
+        // Not in the condition below: the commit lock would be held there.
+        let log_bytes = hold(&self.log).bytes();
         let worked = if self.layers.sealed() > 0 {
             self.drain(&mut hold(&self.manifest))?
-        } else if hold(&self.log).bytes() > self.options.log_bytes && self.has_news() {
+        } else if log_bytes > self.options.log_bytes && self.has_news() {
             self.checkpoint_all()?;
             true
         } else {

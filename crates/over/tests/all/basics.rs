@@ -161,6 +161,25 @@ fn files_and_an_index_that_do_not_belong_together_are_refused() {
     drop(open(&fs, &index, options).unwrap());
 }
 
+/// Bifold's engine would take the keys that it does not find for deleted, and their values for garbage.
+#[test]
+fn bifold_refuses_the_directory_of_a_store_and_a_store_that_of_bifold() {
+    let (fs, index) = (MemoryFs::new(), MemoryIndex::default());
+    let store = open(&fs, &index, calm(Placement::HashKv)).unwrap();
+    store.put(b"a", &[1; 500]).unwrap();
+    store.close().unwrap();
+    let before = fs.files();
+    let env = env(Arc::new(fs.clone()));
+    let error = bifold::Db::open_in(env.clone(), DIR, bifold::Options::default()).map(drop).unwrap_err();
+    assert!(error.to_string().contains("keys_are_in"), "{error}");
+    assert_eq!(fs.files(), before);
+    assert_eq!(open(&fs, &index, calm(Placement::HashKv)).unwrap().get(b"a").unwrap().unwrap(), [1; 500]);
+    let path = "/bifold";
+    bifold::Db::open_in(env.clone(), path, bifold::Options::default()).unwrap().close().unwrap();
+    let error = Store::open_in(&env, path, MemoryIndex::default(), calm(Placement::HashKv)).map(drop).unwrap_err();
+    assert!(error.to_string().contains("open it with Bifold"), "{error}");
+}
+
 #[test]
 fn what_is_strange_in_the_index_is_an_error_and_no_panic() {
     let (fs, index) = (MemoryFs::new(), MemoryIndex::default());

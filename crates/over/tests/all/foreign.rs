@@ -18,7 +18,9 @@ impl Scratch {
     fn new() -> Self {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("bifold-over-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = std::env::temp_dir().join(name);
+        // In memory, where there is such a place: syncs of a disk would take most of the time.
+        let memory = Path::new("/dev/shm");
+        let path = if memory.is_dir() { memory.join(name) } else { std::env::temp_dir().join(name) };
         fs::create_dir_all(&path).unwrap();
         Self(path)
     }
