@@ -169,13 +169,14 @@ impl<I: ForeignIndex> Store<I> {
         &self.core.index
     }
 
-    /// Hands everything to the index, syncs it, and closes the store.
+    /// Hands everything to the index, syncs it, and closes the store. Returns its last figures.
     ///
     /// # Errors
     /// As [`Store::write`]. The store is closed all the same.
-    pub fn close(self) -> Result<()> {
+    pub fn close(self) -> Result<Stats> {
         self.stop();
-        self.core.checkpoint_all()
+        self.core.checkpoint_all()?;
+        Ok(self.core.stats())
     }
 
     fn stop(&self) {

@@ -35,6 +35,23 @@ struct Moved {
     read_for_user: u64,
 }
 
+impl<I> Engine<I> {
+    /// The bytes that a store with these figures and its index have moved.
+    fn totals(&self, stats: &Stats) -> Totals {
+        let moved = (self.moved)(stats);
+        let own: BTreeMap<_, _> = stats.read.iter().copied().collect();
+        let of = |source| own.get(source).copied().unwrap_or(0);
+        let read_for_user = moved.read_for_user + of("get") + of("scan");
+        Totals {
+            written: stats.written.iter().copied().chain(moved.written).collect(),
+            read: own.into_iter().chain(moved.read).collect(),
+            read_for_user,
+            gc: Gc { index_lookups: stats.gc_lookups, index_inserts: stats.gc_moves, bytes: stats.gc_moved_bytes },
+            ..Totals::default()
+        }
+    }
+}
+
 /// A value store over an index.
 struct OverStore<I: ForeignIndex> {
     store: ValueStore<I>,
@@ -168,23 +185,13 @@ impl<I: ForeignIndex> Store for OverStore<I> {
     }
 
     fn totals(&self) -> Totals {
-        let stats = self.store.stats();
-        let moved = (self.engine.moved)(&stats);
-        let own: BTreeMap<_, _> = stats.read.iter().copied().collect();
-        let of = |source| own.get(source).copied().unwrap_or(0);
-        let read_for_user = moved.read_for_user + of("get") + of("scan");
-        Totals {
-            written: stats.written.iter().copied().chain(moved.written).collect(),
-            read: own.into_iter().chain(moved.read).collect(),
-            read_for_user,
-            gc: Gc { index_lookups: stats.gc_lookups, index_inserts: stats.gc_moves, bytes: stats.gc_moved_bytes },
-            ..Totals::default()
-        }
+        self.engine.totals(&self.store.stats())
     }
 
     fn close(self: Box<Self>) -> Result<Totals> {
-        self.store.checkpoint()?;
-        Ok(self.totals())
+        let Self { store, engine, .. } = *self;
+        // GC that still runs is counted.
+        Ok(engine.totals(&store.close()?))
     }
 }
 

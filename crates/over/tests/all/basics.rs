@@ -39,7 +39,7 @@ fn programs_agree_with_the_model_through_reopenings() {
             for session in 0..3 {
                 let store = open(&fs, &index, small(placement, seed)).unwrap();
                 program.run(&store, 80).unwrap();
-                if session == 1 { store.close().unwrap() } else { drop(store) }
+                if session == 1 { drop(store.close().unwrap()) } else { drop(store) }
             }
             let store = open(&fs, &index, small(placement, seed)).unwrap();
             let same = |what: &str| {

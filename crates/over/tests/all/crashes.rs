@@ -118,7 +118,7 @@ fn examine(image: &Image, options: Options, seed: u64, nested: bool) -> u64 {
     if seed.is_multiple_of(8) {
         drop(store)
     } else {
-        store.close().unwrap()
+        drop(store.close().unwrap())
     }
     let store = open(&fs, &index, options).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_same(&contents(&store).unwrap(), program.model.hold().now(), &format!("{what}, again"));
@@ -142,7 +142,7 @@ fn crashes(placement: Placement, every: u64) {
         for session in 0..4 {
             let store = open(&fs, &index, options).unwrap();
             program.run(&store, 60).unwrap();
-            if session % 2 == 0 { store.close().unwrap() } else { drop(store) }
+            if session % 2 == 0 { drop(store.close().unwrap()) } else { drop(store) }
         }
         let images = camera.take();
         drop(camera);

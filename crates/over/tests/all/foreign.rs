@@ -74,7 +74,7 @@ fn kills<I: ForeignIndex>(index: &dyn Fn(&Path) -> I, (sessions, steps): (u64, u
                 drop(copied);
                 fs::remove_dir_all(to).unwrap();
             }
-            if session % 3 == 2 { store.close().unwrap() } else { drop(store) }
+            if session % 3 == 2 { drop(store.close().unwrap()) } else { drop(store) }
         }
     }
 }
