@@ -72,7 +72,8 @@ const AT_ONCE: Test = Test::Unit("bifold-values", "value_files::ahead::");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
 const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
 const REGION: Test = Test::Unit("bifold-io", "region::");
-const OVER_CRASHES: Test = Test::Integration("bifold-over", "all", "crashes::");
+const OVER_CRASHES: Test = Test::Integration("bifold-over", "all", "crashes::power_losses");
+const OVER_NOTES: Test = Test::Integration("bifold-over", "all", "crashes::a_note");
 const OVER_BASICS: Test = Test::Integration("bifold-over", "all", "basics::");
 const DELETES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-conformance", "placements", "novkv_exact::");
@@ -316,6 +317,7 @@ pub const ALL: &[Planted] = &[
     bug("salvage_takes_older", SALVAGE),
     bug("salvage_overlooks_deletes", SALVAGE),
     bug("salvage_forgets_a_block", SALVAGE),
+    bug("cold_notes_suffice", OVER_NOTES),
     bug("over_index_ahead", OVER_CRASHES),
     bug("over_checkpoint_without_sync", OVER_CRASHES),
     bug("over_replays_from_mark", OVER_CRASHES),

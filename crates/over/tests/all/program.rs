@@ -144,12 +144,19 @@ fn value_of(random: &mut Random) -> Vec<u8> {
 pub struct Program {
     random: Random,
     checkpoints: bool,
+    /// For messages.
+    name: String,
     pub model: Shared,
 }
 
 impl Program {
     pub fn new(seed: u64, model: Shared) -> Self {
-        Self { random: Random::new(seed), checkpoints: true, model }
+        Self { random: Random::new(seed), checkpoints: true, name: format!("program {seed}"), model }
+    }
+
+    /// The same program under another name.
+    pub fn named(self, name: &str) -> Self {
+        Self { name: name.to_owned(), ..self }
     }
 
     /// One that never asks for a checkpoint.
@@ -171,16 +178,16 @@ impl Program {
                 7 | 8 if !snapshots.is_empty() => {
                     let at = self.random.below(snapshots.len() as u64) as usize;
                     let (snapshot, state) = snapshots.swap_remove(at);
-                    assert_same(&contents_of(&snapshot)?, &state, "a snapshot");
+                    assert_same(&contents_of(&snapshot)?, &state, &format!("a snapshot of {}", self.name));
                 }
-                9 => assert_same(&contents(store)?, self.model.hold().now(), "the store"),
+                9 => assert_same(&contents(store)?, self.model.hold().now(), &format!("the store of {}", self.name)),
                 _ => self.commit(store)?,
             }
         }
         for (snapshot, state) in snapshots {
-            assert_same(&contents_of(&snapshot)?, &state, "a snapshot");
+            assert_same(&contents_of(&snapshot)?, &state, &format!("a snapshot of {}", self.name));
         }
-        assert_same(&contents(store)?, self.model.hold().now(), "the store");
+        assert_same(&contents(store)?, self.model.hold().now(), &format!("the store of {}", self.name));
         Ok(())
     }
 
