@@ -156,7 +156,8 @@ fn crashes_of(placement: Placement, every: u64, seed: u64) -> u64 {
 }
 
 /// GC had moved the note of a short value from a file that no manifest named to a cold segment. After the crash, older
-/// files of the group were in use again, and the next GC of the hot segment alone took the value in them for the newest.
+/// files of the group were in use again, and the next GC of the hot segment alone took the value in them for the
+/// newest.
 #[test]
 fn a_note_that_was_moved_to_a_cold_segment_is_written_again_after_a_crash() {
     assert!(crashes_of(Placement::HashKv, 131, 9) > 100);
