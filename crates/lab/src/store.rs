@@ -5,6 +5,8 @@ pub mod bifold;
 pub mod fjall;
 #[cfg(feature = "lmdb")]
 pub mod lmdb;
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+pub mod over;
 pub mod peer;
 #[cfg(feature = "redb")]
 pub mod redb;

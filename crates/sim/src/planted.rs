@@ -72,6 +72,9 @@ const AT_ONCE: Test = Test::Unit("bifold-values", "value_files::ahead::");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
 const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
 const REGION: Test = Test::Unit("bifold-io", "region::");
+const OVER_CRASHES: Test = Test::Integration("bifold-over", "all", "crashes::power_losses");
+const OVER_NOTES: Test = Test::Integration("bifold-over", "all", "crashes::a_note");
+const OVER_BASICS: Test = Test::Integration("bifold-over", "all", "basics::");
 const DELETES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-conformance", "placements", "novkv_exact::");
 const DIFFKV: Test = Test::Unit("bifold-values", "diffkv::");
@@ -316,6 +319,15 @@ pub const ALL: &[Planted] = &[
     bug("salvage_takes_older", SALVAGE),
     bug("salvage_overlooks_deletes", SALVAGE),
     bug("salvage_forgets_a_block", SALVAGE),
+    bug("cold_notes_suffice", OVER_NOTES),
+    bug("over_index_ahead", OVER_CRASHES),
+    bug("over_checkpoint_without_sync", OVER_CRASHES),
+    bug("over_replays_from_mark", OVER_CRASHES),
+    bug("over_replay_forgets_deletes", OVER_CRASHES),
+    bug("over_reclaims_unsynced", OVER_CRASHES),
+    bug("over_moves_unchecked", OVER_BASICS),
+    bug("over_snapshots_hold_nothing", OVER_BASICS),
+    bug("over_trusts_short_logs", OVER_BASICS),
 ];
 
 /// The result for one planted bug.
@@ -411,7 +423,7 @@ mod tests {
     fn every_bug_in_the_sources_has_a_test_that_must_catch_it() {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut planted = BTreeSet::new();
-        for name in ["contract", "format", "io", "index", "values", "bifold"] {
+        for name in ["contract", "format", "io", "index", "values", "bifold", "over"] {
             gather(&crates.join(name).join("src"), &mut planted);
         }
         // The example in the macro's own documentation is also the name of a bug.

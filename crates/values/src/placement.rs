@@ -211,7 +211,7 @@ pub trait Placement: Send + Sync {
     }
 
     /// During recovery, after the files were truncated to what commits wrote: the sequence numbers of the records
-    /// beyond the lengths in the manifest.
+    /// beyond the lengths in the manifest, without those in cold segments.
     ///
     /// # Errors
     /// I/O errors and corruption.

@@ -84,3 +84,26 @@ fn given_pairs_are_loaded_updated_and_checked() {
         assert!(matches!(run(other), Err(Failure::Plan(_))), "ran on another input");
     }
 }
+
+/// HashKV's experiment 13 at the smallest scale, in one process: the runner checks every value that it reads.
+#[cfg(any(feature = "fjall", feature = "rocksdb"))]
+#[test]
+fn stores_over_other_indexes_answer_right_through_their_experiment() {
+    use crate::{experiment, scale::Scale, store::Peer};
+
+    let is_over = |store: &str| store.parse::<Peer>().is_ok_and(Peer::is_over);
+    let mut runs = 0;
+    for experiment in experiment::all(Scale::Tiny, 1).iter().filter(|of| of.name.starts_with("hashkv-e13")) {
+        for arm in experiment.arms.iter().filter(|arm| is_over(&arm.spec.store)) {
+            let label = format!("{} {}", experiment.name, arm.label());
+            let run = |dir: &Path| execute(&arm.spec, 0, dir, None, &Progress::default());
+            let part = in_fresh_dir(&format!("over-{runs}"), run).unwrap_or_else(|error| panic!("{label}: {error}"));
+            assert_eq!(part.steps.len(), arm.spec.steps.len(), "{label}");
+            let values = part.steps.iter().map(|step| step.facts["value_files"]).fold(0.0, f64::max);
+            assert!(values > 0.0 && part.account.by_source["value"] > 0, "{label}: {:?}", part.account);
+            assert!(part.version.contains(" over "), "{label}");
+            runs += 1;
+        }
+    }
+    assert!(runs >= 8, "{runs} runs");
+}

@@ -1,5 +1,5 @@
-//! HashKV's experiments (§4 of the paper), in its order. Experiments 3 (parity RAID) and 13 (other stores as index) are
-//! missing: they need devices and stores that a library cannot provide.
+//! HashKV's experiments (§4 of the paper), in its order. Experiment 3 (parity RAID) is missing: it needs devices that a
+//! library cannot provide.
 //!
 //! The paper's setup, scaled: entries of 1 KiB, an empty store loaded once (P0), then as many updates as there are keys
 //! three times (P1 to P3), Zipf 0.99. All values are separated, GC takes the group with most writes, and there is no
@@ -12,10 +12,12 @@
 //! | this one | stores and workload of the paper, scaled; experiments 1 to 5 |
 //! | `features` | experiments 6 to 10 |
 //! | `ycsb` | experiments 11 and 12 |
+//! | `over` | experiment 13 |
 //! | `groups` | experiments 14 and 15 |
 
 mod features;
 mod groups;
+mod over;
 mod ycsb;
 
 use super::{
@@ -39,6 +41,8 @@ pub(super) const ALL: &[Maker] = &[
     features::e10,
     ycsb::e11,
     ycsb::e12,
+    over::e13,
+    over::scans,
     groups::e14,
     groups::e15,
 ];

@@ -102,6 +102,22 @@ impl From<&Budget> for FjallOptions {
 }
 
 impl FjallOptions {
+    /// Opens the database in `dir`, or creates one, and its only keyspace.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn open(self, dir: &Path) -> Result<(Database, Keyspace)> {
+        let db = Database::builder(dir)
+            .cache_size(self.cache_bytes)
+            // fjall panics below that, and without a thread.
+            .max_journaling_size(self.journals_bytes.max(JOURNALS_BYTES_MIN))
+            .worker_threads(self.threads.max(1))
+            .journal_compression(CompressionType::None)
+            .open()?;
+        let keyspace = db.keyspace("default", || self.keyspace())?;
+        Ok((db, keyspace))
+    }
+
     fn keyspace(self) -> KeyspaceCreateOptions {
         let tables = Leveled::default().with_table_target_size(self.table_bytes);
         KeyspaceCreateOptions::default()
@@ -136,14 +152,7 @@ impl FjallStore {
     /// The database's.
     pub fn open(dir: &Path, with: FjallOptions) -> Result<Self> {
         let called = measure::called().unwrap_or_default();
-        let db = Database::builder(dir)
-            .cache_size(with.cache_bytes)
-            // fjall panics below that, and without a thread.
-            .max_journaling_size(with.journals_bytes.max(JOURNALS_BYTES_MIN))
-            .worker_threads(with.threads.max(1))
-            .journal_compression(CompressionType::None)
-            .open()?;
-        let keyspace = db.keyspace("default", || with.keyspace())?;
+        let (db, keyspace) = with.open(dir)?;
         Ok(Self { keyspace, db, with, called })
     }
 
@@ -161,18 +170,30 @@ impl FjallStore {
             Sync::Never => Ok(()),
         }
     }
+}
 
-    /// Waits until `idle` holds `polls` times in a row.
-    fn wait(&self, polls: u32, idle: impl Fn() -> bool) -> Result<()> {
-        let mut seen = 0;
-        while seen < polls {
-            thread::sleep(POLL);
-            // A failed worker has poisoned the database, and waiting for it would not end; this returns its error.
-            self.db.persist(PersistMode::Buffer)?;
-            seen = if idle() { seen + 1 } else { 0 };
-        }
-        Ok(())
+/// Waits until `idle` holds `polls` times in a row.
+fn wait(db: &Database, polls: u32, idle: impl Fn() -> bool) -> Result<()> {
+    let mut seen = 0;
+    while seen < polls {
+        thread::sleep(POLL);
+        // A failed worker has poisoned the database, and waiting for it would not end; this returns its error.
+        db.persist(PersistMode::Buffer)?;
+        seen = if idle() { seen + 1 } else { 0 };
     }
+    Ok(())
+}
+
+/// Writes the memtable to tables, and waits for that.
+pub(super) fn flush(db: &Database, keyspace: &Keyspace) -> Result<()> {
+    keyspace.rotate_memtable()?;
+    wait(db, 1, || keyspace.sealed_memtable_count() == 0)
+}
+
+/// fjall looks once for work after each flush, and no more after it: what is due beyond that stays so.
+pub(super) fn wait_idle(db: &Database, keyspace: &Keyspace) -> Result<()> {
+    let idle = || db.outstanding_flushes() + keyspace.sealed_memtable_count() + db.active_compactions() == 0;
+    wait(db, IDLE_POLLS, idle)
 }
 
 /// fjall panics at keys and values of other lengths.
@@ -256,17 +277,11 @@ impl Store for FjallStore {
     }
 
     fn flush(&self) -> Result<()> {
-        self.keyspace.rotate_memtable()?;
-        self.wait(1, || self.keyspace.sealed_memtable_count() == 0)
+        flush(&self.db, &self.keyspace)
     }
 
-    /// fjall looks once for work after each flush, and no more after it: what is due beyond that stays so.
     fn wait_idle(&self) -> Result<()> {
-        let idle = || {
-            let flushes = self.db.outstanding_flushes() + self.keyspace.sealed_memtable_count();
-            flushes + self.db.active_compactions() == 0
-        };
-        self.wait(IDLE_POLLS, idle)
+        wait_idle(&self.db, &self.keyspace)
     }
 
     /// One merge of everything into the last level, in tables of 64 MB, whatever the options say.

@@ -30,6 +30,10 @@ pub enum Peer {
     Redb,
     /// LMDB.
     Lmdb,
+    /// Bifold's value store with its keys in RocksDB.
+    OverRocksDb,
+    /// Bifold's value store with its keys in fjall.
+    OverFjall,
 }
 
 /// The budget of every peer, from Bifold's options: the same memory, durability and threads.
@@ -82,7 +86,7 @@ impl Budget {
 
 impl Peer {
     /// Every peer, built in or not.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::RocksDb,
         Self::BlobDb,
         Self::Fjall,
@@ -91,6 +95,8 @@ impl Peer {
         Self::Lmdb,
         Self::RocksDbRecommended,
         Self::RocksDbDirect,
+        Self::OverRocksDb,
+        Self::OverFjall,
     ];
 
     /// Its name on the command line and in reports.
@@ -105,6 +111,8 @@ impl Peer {
             Self::FjallBlobs => "fjall-blobs",
             Self::Redb => "redb",
             Self::Lmdb => "lmdb",
+            Self::OverRocksDb => "over-rocksdb",
+            Self::OverFjall => "over-fjall",
         }
     }
 
@@ -127,6 +135,8 @@ impl Peer {
             Self::FjallBlobs => "fjall with key-value separation, from the same size on as in Bifold",
             Self::Redb => "redb, a copy-on-write B-tree in Rust",
             Self::Lmdb => "LMDB, a copy-on-write B-tree in a mapped file",
+            Self::OverRocksDb => "Bifold's value files, `hashkv` or `wisckey`, with their keys in RocksDB",
+            Self::OverFjall => "Bifold's value files, `hashkv` or `wisckey`, with their keys in fjall",
         }
     }
 
@@ -134,27 +144,37 @@ impl Peer {
     #[must_use]
     pub fn feature(self) -> &'static str {
         match self {
-            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => "rocksdb",
-            Self::Fjall | Self::FjallBlobs => "fjall",
+            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb | Self::OverRocksDb => {
+                "rocksdb"
+            }
+            Self::Fjall | Self::FjallBlobs | Self::OverFjall => "fjall",
             Self::Redb => "redb",
             Self::Lmdb => "lmdb",
         }
     }
 
-    /// Whether comparisons include it unless others are named: not those that differ from another one in options only.
+    /// Whether comparisons include it unless others are named: not those that differ from another one in options only,
+    /// and not Bifold's own value store over another index.
     #[must_use]
     pub fn is_compared(self) -> bool {
-        self.built_in() && !matches!(self, Self::RocksDbRecommended | Self::RocksDbDirect)
+        let is_variant = matches!(self, Self::RocksDbRecommended | Self::RocksDbDirect);
+        self.built_in() && !is_variant && !self.is_over()
+    }
+
+    /// Whether it is Bifold's value store over another index.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::OverRocksDb | Self::OverFjall)
     }
 
     /// Whether this build includes it.
     #[must_use]
     pub fn built_in(self) -> bool {
-        match self {
-            Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => cfg!(feature = "rocksdb"),
-            Self::Fjall | Self::FjallBlobs => cfg!(feature = "fjall"),
-            Self::Redb => cfg!(feature = "redb"),
-            Self::Lmdb => cfg!(feature = "lmdb"),
+        match self.feature() {
+            "rocksdb" => cfg!(feature = "rocksdb"),
+            "fjall" => cfg!(feature = "fjall"),
+            "redb" => cfg!(feature = "redb"),
+            _ => cfg!(feature = "lmdb"),
         }
     }
 
@@ -206,6 +226,10 @@ impl Peer {
                 let blobs = (self == Self::FjallBlobs).then_some(blobs);
                 Ok(Box::new(FjallStore::open(dir, FjallOptions { blobs, ..(&budget).into() })?))
             }
+            #[cfg(feature = "rocksdb")]
+            Self::OverRocksDb => super::over::rocksdb(dir, options),
+            #[cfg(feature = "fjall")]
+            Self::OverFjall => super::over::fjall(dir, options),
             #[cfg(feature = "redb")]
             Self::Redb => Ok(Box::new(super::redb::RedbStore::open(dir, (&Budget::of(options)).into())?)),
             #[cfg(feature = "lmdb")]

@@ -129,24 +129,10 @@ impl RocksDbStore {
     /// # Errors
     /// The database's.
     pub fn open(dir: &Path, with: RocksDbOptions) -> Result<Self> {
-        let mut table = BlockBasedOptions::default();
-        let cache = Cache::new_lru_cache(with.cache_bytes());
-        table.set_bloom_filter(10.0, false);
-        table.set_block_cache(&cache);
-        let mut options = Options::default();
-        options.create_if_missing(true);
-        options.set_write_buffer_size(with.memtable_bytes);
-        options.set_target_file_size_base(with.table_bytes);
-        options.set_max_bytes_for_level_base(with.level1_bytes);
-        options.set_compression_type(DBCompressionType::None);
-        options.set_max_background_jobs(with.background_jobs);
-        options.enable_statistics();
-        with.tuning.set(&mut options, &mut table);
-        options.set_block_based_table_factory(&table);
-        with.blobs.inspect(|blobs| blobs.set(&mut options, &cache));
+        let (db, options) = with.open(dir)?;
         let mut writes = WriteOptions::default();
         writes.set_sync(with.sync == Sync::EveryWrite);
-        Ok(Self { db: DB::open(&options, dir)?, options, writes, with })
+        Ok(Self { db, options, writes, with })
     }
 
     fn ticker(&self, ticker: Ticker) -> u64 {
@@ -155,6 +141,29 @@ impl RocksDbStore {
 }
 
 impl RocksDbOptions {
+    /// Opens the database in `dir`, or creates one. The options have its statistics.
+    ///
+    /// # Errors
+    /// The database's.
+    pub fn open(&self, dir: &Path) -> Result<(DB, Options)> {
+        let mut table = BlockBasedOptions::default();
+        let cache = Cache::new_lru_cache(self.cache_bytes());
+        table.set_bloom_filter(10.0, false);
+        table.set_block_cache(&cache);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_write_buffer_size(self.memtable_bytes);
+        options.set_target_file_size_base(self.table_bytes);
+        options.set_max_bytes_for_level_base(self.level1_bytes);
+        options.set_compression_type(DBCompressionType::None);
+        options.set_max_background_jobs(self.background_jobs);
+        options.enable_statistics();
+        self.tuning.set(&mut options, &mut table);
+        options.set_block_based_table_factory(&table);
+        self.blobs.inspect(|blobs| blobs.set(&mut options, &cache));
+        Ok((DB::open(&options, dir)?, options))
+    }
+
     fn cache_bytes(&self) -> usize {
         if self.tuning == Tuning::Direct { self.cache_bytes.saturating_mul(DIRECT_CACHE) } else { self.cache_bytes }
     }

@@ -112,8 +112,9 @@ fn unusable_keys_are_errors() {
         let scratch = Scratch::new(&format!("{peer}-keys"));
         let store = peer.open(&scratch.0, &Options::default()).unwrap();
         let mut entries = Entries::default();
-        // LMDB's limit, then fjall's.
-        for (len, refused) in [(511, false), (512, peer == Peer::Lmdb), (65_536, peer.feature() == "fjall")] {
+        // LMDB's limit, then fjall's, which is that of all stores over another index.
+        let of_fjall = peer.feature() == "fjall" || peer.is_over();
+        for (len, refused) in [(511, false), (512, peer == Peer::Lmdb), (65_536, of_fjall)] {
             if peer == Peer::Lmdb && len > 512 {
                 continue;
             }

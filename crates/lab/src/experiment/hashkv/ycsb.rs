@@ -13,10 +13,10 @@ use super::{
 };
 use crate::{Plan, Workload, scale::Scale, spec::Step};
 
-const YCSB: [&str; 5] = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f"];
+pub(super) const YCSB: [&str; 5] = ["ycsb-a", "ycsb-b", "ycsb-c", "ycsb-d", "ycsb-f"];
 
 /// The five workloads without scans, half as many operations as keys each.
-fn ycsb(plan: &Plan) -> Vec<Step> {
+pub(super) fn ycsb(plan: &Plan) -> Vec<Step> {
     use Workload::{YcsbA, YcsbB, YcsbC, YcsbD, YcsbF};
     [YcsbA, YcsbB, YcsbC, YcsbD, YcsbF].map(|workload| operations(step(workload), plan.keys / 2)).into()
 }

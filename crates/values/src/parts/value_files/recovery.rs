@@ -12,7 +12,7 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
-use super::{APPENDED, Extent, FileAccess, ORDERED, ValueFile, ValueFiles};
+use super::{APPENDED, COLD, Extent, FileAccess, ORDERED, ValueFile, ValueFiles};
 use crate::{
     parts::{
         hash_map::HashMap,
@@ -193,7 +193,7 @@ impl ValueFiles {
 
     /// Truncates each recorded file to what commits up to `last` have written, and keeps an unrecorded file only if
     /// commits point into it. Returns the numbers of the records beyond the recorded lengths that are kept,
-    /// ascending.
+    /// ascending, without those in cold segments.
     ///
     /// What was appended up to the commit `durable` is on disk. The rest is written again in place: no byte is copied
     /// elsewhere, so a full disk has room for it.
@@ -216,7 +216,11 @@ impl ValueFiles {
                 // Copies whose moves were not committed: the index still points at the originals.
                 file.add_dead((end - recorded_len).saturating_sub(tail.referred_bytes));
             }
-            stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
+            // A note that GC has moved to a cold segment ends nothing in the hot one: the file that it came from may be
+            // forgotten above, while older files, which were drained too, are in use again. It is written again.
+            if file.description.class != COLD || planted!("cold_notes_suffice") {
+                stay.extend(tail.records.iter().filter(|(_, record_end)| *record_end <= end).map(|(seqno, _)| *seqno));
+            }
             if self.context.access == FileAccess::Write {
                 let (is_named, on_disk) = (file.is_known(), tail.on_disk(0, durable));
                 self.truncate_file(&file, &tail, end, durable)?;

@@ -1,0 +1,125 @@
+//! The only path of writes: values to their files, the record to the log, the entries to the newest layer. Moves of GC
+//! are commits of new addresses.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use bifold_contract::{Result, SeqNo, planted};
+use bifold_values::placement::{Moved, WriteOp};
+
+use crate::{
+    batch::Batch,
+    core::{Core, Signal, hold},
+    index::{Entry, ForeignIndex},
+    log::Log,
+    options::Workers,
+};
+
+impl<I: ForeignIndex> Core<I> {
+    /// Commits a batch. It survives the end of the process, and with [`Core::sync`] a power loss.
+    pub fn commit(&self, batch: &Batch) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        self.health.well()?;
+        self.wait_for_room()?;
+        let is_full = {
+            let mut log = hold(&self.log);
+            self.health.well()?;
+            let mut entries = Vec::with_capacity(batch.len());
+            for (seqno, op) in (log.next()..).zip(batch.ops()) {
+                entries.push(self.health.watch(self.separate(op, seqno))?);
+            }
+            self.commit_held(&mut log, entries)?;
+            let is_full = self.layers.newest().bytes() >= self.options.layer_bytes;
+            if is_full {
+                self.seal_held(&mut log)?;
+            }
+            is_full
+        };
+        self.note_written(batch, is_full)
+    }
+
+    /// Writes a value to its file if it is to be separated.
+    fn separate<'b>(&self, op: WriteOp<'b>, seqno: SeqNo) -> Result<(&'b [u8], Entry)> {
+        let address = self.values.write(op, seqno)?;
+        Ok(match (op, address) {
+            (WriteOp::Put { key, .. }, Some(address)) => (key, Entry::Separated(address)),
+            (WriteOp::Put { key, value }, None) => (key, Entry::Inline(value.into())),
+            (WriteOp::Delete { key } | WriteOp::DeleteRange { start: key, .. }, _) => (key, Entry::Deleted),
+        })
+    }
+
+    /// Logs entries and makes them visible. Their values are in their files.
+    fn commit_held<K: AsRef<[u8]>>(&self, log: &mut Log, entries: Vec<(K, Entry)>) -> Result<()> {
+        let first = log.next();
+        self.health.watch(log.commit(&entries))?;
+        let newest_snapshot = self.snapshots.newest();
+        let entries = entries.iter().map(|(key, entry)| (key.as_ref(), entry.clone()));
+        self.layers.newest().insert(first, entries, newest_snapshot);
+        self.visible.store(log.next() - 1, Release);
+        Ok(())
+    }
+
+    /// Commits moves, by who holds the commit lock. The caller knows that their old addresses are the newest.
+    pub fn commit_moves(&self, log: &mut Log, moves: &[&Moved]) -> Result<()> {
+        if moves.is_empty() {
+            return Ok(());
+        }
+        let entries = moves.iter().map(|moved| (&moved.key[..], Entry::Separated(moved.to))).collect();
+        self.commit_held(log, entries)?;
+        self.counters.moved(moves);
+        if self.layers.newest().bytes() >= self.options.layer_bytes {
+            self.seal_held(log)?;
+            self.signal.notify();
+        }
+        Ok(())
+    }
+
+    /// Commits those of these moves whose old address is still the newest of its key.
+    pub fn commit_current(&self, log: &mut Log, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
+        let mut current = Vec::with_capacity(moves.len());
+        for moved in moves {
+            let is_newest = self.newest(&moved.key)? == Some(Entry::Separated(moved.from));
+            if is_newest || planted!("over_moves_unchecked") {
+                current.push(moved);
+            } else {
+                refused(moved);
+            }
+        }
+        self.counters.lookups.fetch_add(moves.len() as u64, Relaxed);
+        self.commit_moves(log, &current)
+    }
+
+    /// Starts work that a commit has left.
+    fn note_written(&self, batch: &Batch, is_full: bool) -> Result<()> {
+        let bytes: usize =
+            batch.ops().map(|op| if let WriteOp::Put { value, .. } = op { value.len() } else { 0 }).sum();
+        let each = (self.settings.now().file_bytes / 16).clamp(1 << 10, 1 << 20);
+        let before = self.counters.put_bytes.fetch_add(bytes as u64, Relaxed);
+        let is_due = is_full || before / each != (before + bytes as u64) / each;
+        match self.options.workers {
+            Workers::Thread if is_due => {
+                self.note_space();
+                self.signal.notify();
+                Ok(())
+            }
+            Workers::Caller if is_due => self.work_all(),
+            Workers::Thread | Workers::Caller => Ok(()),
+        }
+    }
+
+    /// Waits while too many layers wait for the index, or value files are far beyond their target.
+    fn wait_for_room(&self) -> Result<()> {
+        if self.options.workers == Workers::Caller {
+            return Ok(());
+        }
+        loop {
+            let seen = self.signal.calls();
+            if !self.is_behind() {
+                return Ok(());
+            }
+            self.health.well()?;
+            self.signal.wait(seen, Signal::PATIENCE);
+        }
+    }
+}
