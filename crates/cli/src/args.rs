@@ -86,7 +86,8 @@ pub enum Command {
         after_long_help = "Examples:\n  bifold put my.db user/1 Ada\n  bifold put my.db path 'C:\\temp\\new'\n  \
             bifold put my.db photo @photo.jpg\n  date | bifold put my.db now -\n  \
             bifold put my.db mail --literal @ada\n  bifold put my.db list -- --first\n  \
-            bifold put my.db --escape 'bin\\x00ary' 'two\\nlines'"
+            bifold put my.db --escape 'bin\\x00ary' 'two\\nlines'\n  \
+            bifold put log.db today --merge 'ran, ' --set keyspace.merge=append"
     )]
     Put(PutArgs),
 
@@ -353,6 +354,9 @@ pub struct PutArgs {
     /// Let the entry expire after this time, such as 90s, 15min, 24h or 30d.
     #[arg(long, value_name = "TIME", value_parser = bifold::options::parse_duration)]
     pub ttl: Option<std::time::Duration>,
+    /// Combine VALUE with what is there, by the keyspace's merge operator.
+    #[arg(long, conflicts_with = "ttl")]
+    pub merge: bool,
     /// Take VALUE as typed, even - and @FILE.
     #[arg(long, conflicts_with_all = ["value_file", "escape"])]
     pub literal: bool,

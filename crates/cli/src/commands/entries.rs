@@ -37,6 +37,7 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
     formats::check(&key, value.len()).map_err(Failure::trouble)?;
     let (db, keyspace) = open::or_create(&args.db, global)?;
     match args.ttl {
+        _ if args.merge => keyspace.merge(&key, &value)?,
         Some(ttl) => keyspace.put_with_ttl(&key, &value, ttl)?,
         None => keyspace.put(&key, &value)?,
     }
@@ -63,7 +64,7 @@ impl<'a> LongFile<'a> {
         // What cannot be opened is reported with the hint for its argument.
         let Some((path, file)) = path.and_then(|path| Some((path, File::open(path).ok()?))) else { return Ok(None) };
         let data = file.metadata().map_err(|error| Failure::file("read", path, &error))?;
-        if !data.is_file() || data.len() <= PIECEWISE_BYTES || args.ttl.is_some() {
+        if !data.is_file() || data.len() <= PIECEWISE_BYTES || args.ttl.is_some() || args.merge {
             return Ok(None);
         }
         let len = usize::try_from(data.len()).unwrap_or(usize::MAX);

@@ -104,6 +104,23 @@ fn long_files_come_back_and_go_where_other_values_go() {
 }
 
 #[test]
+fn a_merge_combines_with_what_is_there_by_the_operator() {
+    let scratch = Scratch::new();
+    let (db, other) = (scratch.path("db"), scratch.path("other"));
+    let (db, other) = (text(&db), text(&other));
+    bifold(&["put", db, "k", "a", "--merge", "--set", "keyspace.merge=append"]).ok();
+    bifold(&["put", db, "k", "b", "--merge"]).ok();
+    assert_eq!(bifold(&["get", db, "k"]).ok(), "ab");
+    bifold(&["put", db, "k", "c"]).ok();
+    bifold(&["put", db, "k", "@", "--merge", "--literal"]).ok();
+    assert_eq!(bifold(&["get", db, "k"]).ok(), "c@");
+    bifold(&["put", other, "k", "a"]).ok();
+    let said = bifold(&["put", other, "k", "b", "--merge"]).refused(2);
+    assert!(said.contains("merge operator") && said.contains("`default`"), "{said}");
+    assert_eq!(bifold(&["get", other, "k"]).ok(), "a");
+}
+
+#[test]
 fn keyspaces_are_separate_and_a_wrong_one_is_named() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
