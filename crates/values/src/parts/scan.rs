@@ -23,6 +23,8 @@ pub struct Scan {
     reader: Reader,
     source: IoSource,
     held: Option<Held>,
+    /// Another scan of the file follows at once.
+    is_first: bool,
 }
 
 /// What a scan finds.
@@ -48,7 +50,14 @@ impl Scan {
     /// Walks the file number `file`, open as `reader`.
     #[must_use]
     pub fn of(file: FileId, reader: Reader, start: u64, end: u64, source: IoSource) -> Self {
-        Self { walk: Walk::new(file, start, end), reader, source, held: None }
+        Self { walk: Walk::new(file, start, end), reader, source, held: None, is_first: false }
+    }
+
+    /// The same as the first of two scans: the system is to keep in its page cache what this one reads. Without that,
+    /// where data exceed memory, the second one waits for the device again.
+    #[must_use]
+    pub fn first_of_two(self) -> Self {
+        Self { is_first: true, ..self }
     }
 
     /// The same with a buffer that is counted, and smaller where memory for buffers is short.
@@ -64,10 +73,13 @@ impl Scan {
     /// # Errors
     /// I/O errors; a record that checks and cannot be decoded.
     pub fn step(&mut self) -> Result<Met<'_>> {
-        let Self { walk, reader, source, held } = self;
+        let Self { walk, reader, source, held, is_first } = self;
         let read = |buffer: &mut [u8], at: u64| {
             if let Some(held) = held {
                 held.grow_to(buffer.len());
+            }
+            if *is_first {
+                return reader.call_at(buffer, at, *source);
             }
             // A file that is walked is read once, and often removed then: it must not push out what others read.
             reader.read_once(buffer, at, *source)

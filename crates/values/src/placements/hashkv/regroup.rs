@@ -390,7 +390,8 @@ impl Family {
     /// The newest record of each key (§3.3: "the latest version counts").
     fn find_newest(&mut self) -> Result<()> {
         for (at, GcSource { file, is_cold }) in self.sources.iter().enumerate() {
-            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Gc);
+            // The values that count are copied from the same files in a moment.
+            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Gc).first_of_two();
             while let Some((record, _)) = scan.sound()? {
                 let tagged = record.tagged().map_err(|damage: Corruption| damage.of(file.reader().path()))?;
                 let tag = tagged.map(|to| Tag { file: to.file, len: to.len });
