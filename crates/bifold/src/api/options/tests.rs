@@ -44,7 +44,7 @@ fn flat_options_of_values_are_read_where_they_are_now() {
         hashkv: HashKv { victim: Victim::GreedyRandom(8), cold: Cold::Segments, group_bytes: 8 << 10, groups_max: 20 },
         novkv: NovKv { gc_threshold: 0.4 },
         diffkv: DiffKv { gc_threshold: 0.4, large_bytes: 500, merge: MergePolicy::Lazy, max_sorted_run: 3 },
-        unikv: UniKv { gc_threshold: 0.4, gc: GcUnit::Partition },
+        unikv: UniKv { gc_threshold: 0.4, gc: GcUnit::File },
         ..Values::default()
     };
     let recorded = KeyspaceOptions::recorded(flat).unwrap();
