@@ -45,6 +45,20 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// A copy of a directory in which nobody has written meanwhile. The worker may be at work even after its work has been
+/// waited for, and a copy taken meanwhile would be of no one moment.
+fn copy_of_one_moment<I: ForeignIndex>(store: &Store<I>, dir: &Path, to: &Path) {
+    loop {
+        store.wait_idle().unwrap();
+        let before = store.stats().written;
+        copy(dir, to);
+        if store.stats().written == before {
+            return;
+        }
+        fs::remove_dir_all(to).unwrap();
+    }
+}
+
 fn open<I: ForeignIndex>(dir: &Path, index: &dyn Fn(&Path) -> I, options: Options) -> Store<I> {
     Store::open(dir.join("values"), index(&dir.join("keys")), options).unwrap()
 }
@@ -62,10 +76,8 @@ fn kills<I: ForeignIndex>(index: &dyn Fn(&Path) -> I, (sessions, steps): (u64, u
             assert_same(&contents(&store).unwrap(), model.hold().now(), "opened after the last session");
             for part in 0..3 {
                 program.run(&store, steps).unwrap();
-                // The worker may be at work: a copy taken meanwhile is of no one moment, so it ends first.
-                store.wait_idle().unwrap();
                 let to = scratch.0.join(format!("copy {session} {part}"));
-                copy(&dir, &to);
+                copy_of_one_moment(&store, &dir, &to);
                 let copied = open(&to, index, options);
                 let what = format!("{placement:?}, session {session}, part {part}");
                 assert_same(&contents(&copied).unwrap(), model.hold().now(), &what);
