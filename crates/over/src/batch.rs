@@ -3,16 +3,15 @@
 use bifold_contract::{Error, Result, key};
 use bifold_values::placement::WriteOp;
 
-use crate::index::KEY_BYTES_MAX;
+use crate::{index::KEY_BYTES_MAX, packed::Packed};
 
 /// Operations that become visible together, and survive a crash together or not at all. Of two on one key the later
 /// counts.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
-    bytes: Vec<u8>,
-    /// The end of each key, and of its value; `None` for a delete.
-    ends: Vec<(usize, Option<usize>)>,
-}
+pub struct Batch(
+    /// Keys with their values; a deleted one has none.
+    Packed,
+);
 
 impl Batch {
     /// An empty batch.
@@ -28,10 +27,7 @@ impl Batch {
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         check_key(key)?;
         key::check_value(value)?;
-        self.bytes.extend_from_slice(key);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(value);
-        self.ends.push((key_end, Some(self.bytes.len())));
+        self.0.add(key, Some(|bytes: &mut Vec<u8>| bytes.extend_from_slice(value)));
         Ok(())
     }
 
@@ -41,33 +37,24 @@ impl Batch {
     /// As [`Batch::put`].
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         check_key(key)?;
-        self.bytes.extend_from_slice(key);
-        self.ends.push((self.bytes.len(), None));
+        self.0.add(key, None::<fn(&mut Vec<u8>)>);
         Ok(())
     }
 
     /// How many operations it has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.0.len()
     }
 
     /// Whether it has none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.0.len() == 0
     }
 
     pub(crate) fn ops(&self) -> impl Iterator<Item = WriteOp<'_>> {
-        let mut start = 0;
-        self.ends.iter().map(move |&(key_end, end)| {
-            let key = &self.bytes[start..key_end];
-            start = end.unwrap_or(key_end);
-            match end {
-                Some(end) => WriteOp::Put { key, value: &self.bytes[key_end..end] },
-                None => WriteOp::Delete { key },
-            }
-        })
+        self.0.iter().map(|(key, value)| value.map_or(WriteOp::Delete { key }, |value| WriteOp::Put { key, value }))
     }
 }
 

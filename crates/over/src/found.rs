@@ -41,7 +41,7 @@ pub(crate) struct Found {
     pub last_file: FileId,
 }
 
-/// A log that counts.
+/// A log with commits that have happened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FoundLog {
     pub id: FileId,
@@ -269,7 +269,7 @@ fn check_header(reader: &Reader, id: FileId) -> Result<bool> {
     log::check_header(&first, id).map_err(|damage| damage.of(reader.path()))
 }
 
-/// Calls `each` for every record that counts, in order.
+/// Calls `each` for the records up to the last commit that has happened, in order.
 ///
 /// # Errors
 /// I/O errors; those of `each`.

@@ -13,6 +13,8 @@ use std::{borrow::Cow, ops::Bound};
 use bifold_contract::{Corruption, Pointer, Result, SeqNo};
 use bifold_format::{checksum::checksum, pointer};
 
+use crate::packed::Packed;
+
 /// The longest key, in bytes: fjall takes 65 535, and two are needed for keys that begin with a zero byte.
 pub const KEY_BYTES_MAX: usize = 65_533;
 
@@ -78,65 +80,52 @@ pub type Entries<'s> = Box<dyn Iterator<Item = Result<(Vec<u8>, Vec<u8>)>> + 's>
 
 /// Changes of an index, each of another key.
 #[derive(Clone, Debug, Default)]
-pub struct Changes {
-    bytes: Vec<u8>,
-    /// The end of each key, and of what it gets; `None` if the key is deleted.
-    ends: Vec<(usize, Option<usize>)>,
-}
+pub struct Changes(
+    /// Keys with what they get; a deleted one gets nothing.
+    Packed,
+);
 
 impl Changes {
     /// All of them: keys, and what each gets; `None` deletes it.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        let mut start = 0;
-        self.ends.iter().map(move |&(key_end, end)| {
-            let change = (&self.bytes[start..key_end], end.map(|end| &self.bytes[key_end..end]));
-            start = end.unwrap_or(key_end);
-            change
-        })
+        self.0.iter()
     }
 
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ends.len()
+        self.0.len()
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ends.is_empty()
+        self.0.len() == 0
     }
 
     /// Bytes of their keys and of what these get.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.0.bytes()
     }
 
     pub(crate) fn put(&mut self, key: &[u8], entry: &Entry) {
-        self.bytes.extend_from_slice(&stored_key(key));
-        let key_end = self.bytes.len();
-        let end = match entry {
-            Entry::Deleted => None,
+        let write = |bytes: &mut Vec<u8>| match entry {
+            Entry::Deleted => {}
             Entry::Inline(value) => {
-                self.bytes.push(INLINE);
-                self.bytes.extend_from_slice(value);
-                Some(self.bytes.len())
+                bytes.push(INLINE);
+                bytes.extend_from_slice(value);
             }
             Entry::Separated(pointer) => {
-                self.bytes.push(SEPARATED);
-                pointer::encode(*pointer, &mut self.bytes);
-                Some(self.bytes.len())
+                bytes.push(SEPARATED);
+                pointer::encode(*pointer, bytes);
             }
         };
-        self.ends.push((key_end, end));
+        self.0.add(&stored_key(key), (*entry != Entry::Deleted).then_some(write));
     }
 
     pub(crate) fn mark(&mut self, mark: Mark) {
-        self.bytes.extend_from_slice(MARK_KEY);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(&mark.encode());
-        self.ends.push((key_end, Some(self.bytes.len())));
+        self.0.add(MARK_KEY, Some(|bytes: &mut Vec<u8>| bytes.extend_from_slice(&mark.encode())));
     }
 }
 

@@ -11,7 +11,8 @@
 //! | [`index`] | what a foreign engine must do, and what is stored in it |
 //! | `store` | what users call |
 //! | `core` | the parts of an open store, and how they hang together |
-//! | `commit` | the only path of writes; moves of GC take it, too |
+//! | `commit`, `batch` | the only path of writes; moves of GC take it, too |
+//! | `packed` | the buffer of batches, and of changes of the index |
 //! | `layers` | what is newer than the index |
 //! | `log` | the commit log, and syncs |
 //! | `read`, `snapshot` | gets, snapshots, scans |
@@ -38,6 +39,7 @@ mod layers;
 mod log;
 mod manifest;
 mod options;
+mod packed;
 mod read;
 mod recover;
 mod snapshot;

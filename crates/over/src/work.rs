@@ -121,7 +121,7 @@ impl<I: ForeignIndex> Core<I> {
                 let named = files.iter().copied().find(|&id| error.path() == Some(&name(id)));
                 let blamed = named.map_or_else(|| files.clone(), |id| vec![id]);
                 let new = blamed.into_iter().filter(|&id| self.values.leave_out(id, &error)).count();
-                // Without a file to blame, the same job would come up for ever.
+                // Without a file to blame, the same job would be picked again and again.
                 if new > 0 { Ok(()) } else { self.health.watch(Err(error)) }
             }
             Err(error) => self.health.watch(Err(error)),

@@ -32,7 +32,6 @@ use bifold_io::{
     fs::{self, APPEND_SLOT_BYTES as SLOT_BYTES, Appending},
     machine,
 };
-
 use bifold_values::parts::budget::{Lender, Memory};
 
 use crate::api::options::{Options, Reads, Workers};

@@ -110,11 +110,11 @@ pub fn contents<I: ForeignIndex>(store: &Store<I>) -> Result<State> {
 }
 
 pub fn contents_of<I: ForeignIndex>(snapshot: &Snapshot<'_, I>) -> Result<State> {
-    let pairs = snapshot.scan::<&[u8]>(RangeFull)?;
+    let entries = snapshot.scan::<&[u8]>(RangeFull)?;
     let mut found = State::new();
     let mut before: Option<Vec<u8>> = None;
-    for pair in pairs {
-        let (key, value) = pair?;
+    for entry in entries {
+        let (key, value) = entry?;
         assert!(before.as_deref() < Some(&*key), "keys out of order");
         before = Some(key.to_vec());
         found.insert(key.into(), value.to_vec());

@@ -138,7 +138,8 @@ impl Handles {
         own.map(LinesMemory::Own).or_else(|| self.budget.borrow(bytes).map(LinesMemory::Lent))
     }
 
-    /// Whether a rewrite of all tables of the index, of so many bytes, should take the handles over.
+    /// Whether a rewrite of all tables of the index, of so many bytes, should take the handles over. Without tables all
+    /// stale pointers are in memtables, and nothing would take them over.
     #[must_use]
     pub fn are_due(&self, index_bytes: u64) -> bool {
         let lines = self.lines.load();
@@ -146,7 +147,7 @@ impl Handles {
         let filled = lines.filled.load(Relaxed);
         let is_at_its_end = lines.displaced.load(Relaxed) > filled / 2;
         let each = if is_at_its_end { INDEX_BYTES_OF_ONE_MAX } else { INDEX_BYTES_OF_ONE };
-        filled >= LINES_MIN * SLOTS as u64 / 2 && index_bytes <= filled * each
+        filled >= LINES_MIN * SLOTS as u64 / 2 && (1..=filled * each).contains(&index_bytes)
     }
 
     /// The index has taken them over.
@@ -302,9 +303,10 @@ mod tests {
     #[test]
     fn a_rewrite_is_due_when_they_are_many_or_memory_is_at_its_end() {
         let handles = Handles::new(Budget::new(64 << 10));
-        assert!(!handles.are_due(0), "there are none");
+        assert!(!handles.are_due(1), "there are none");
         (0..1000).for_each(|offset| handles.keep(pointer(offset), 2, offset));
         assert!(handles.are_due(150_000) && !handles.are_due(170_000));
+        assert!(!handles.are_due(0), "there is no table");
         (1000..10_000).for_each(|offset| handles.keep(pointer(offset), 2, offset));
         assert!(handles.are_due(1_500_000) && !handles.are_due(3_000_000));
     }

@@ -134,10 +134,10 @@ impl<'a> Queue<'a> {
     pub fn worst_partition(&self, victims: &[&Arc<ValueFile>], boundaries: &[Box<[u8]>]) -> Option<Rewrite> {
         let partition_of = |key: &[u8]| boundaries.partition_point(|boundary| **boundary <= *key);
         let mut dead = vec![0; boundaries.len() + 1];
-        for file in victims {
-            dead[partition_of(&file.extent()?.smallest)] += file.dead();
+        for (file, extent) in victims.iter().filter_map(|file| Some((file, file.extent()?))) {
+            dead[partition_of(&extent.smallest)] += file.dead();
         }
-        let (worst, _) = dead.iter().enumerate().max_by_key(|&(_, &dead)| dead)?;
+        let (worst, _) = dead.iter().enumerate().filter(|&(_, &dead)| dead > 0).max_by_key(|&(_, &dead)| dead)?;
         let begins_there =
             |file: &&Arc<ValueFile>| file.extent().is_some_and(|extent| partition_of(&extent.smallest) == worst);
         let files: Vec<&Arc<ValueFile>> = self.files.iter().filter(begins_there).collect();
