@@ -17,8 +17,8 @@ use crate::{
 /// Writers wait while so many layers wait for the index.
 const SEALED_MAX: usize = 3;
 
-/// Writers wait while value files take more than this share of their target.
-const FULLNESS_MAX: f64 = 1.1;
+/// Writers wait while garbage and tables take more than this multiple of what their target allows.
+const FULLNESS_MAX: f64 = 1.3;
 
 /// Drained files are deleted before the next GC run when they have this share of all bytes, and so many bytes.
 const DRAINED_SHARE: u64 = 16;

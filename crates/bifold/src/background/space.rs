@@ -16,7 +16,7 @@ use crate::{
 const SEPARATED_ENTRY_BYTES: u64 = 20;
 
 /// If tables alone exceed the target, writers are slowed this much later.
-const UNREACHABLE_LEEWAY: f64 = 0.03;
+const UNREACHABLE_LEEWAY: f64 = 0.09;
 
 /// What decides how much of a keyspace's space is garbage that can go.
 pub(crate) struct Space {
@@ -88,7 +88,7 @@ impl Space {
         self.space_taken(tree) >= SPACE_FULL
     }
 
-    /// The space of a tree's value files, as a share of what they may take.
+    /// How much of the slack of a tree's space target is taken.
     fn space_taken(&self, tree: &Tree) -> f64 {
         let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
         space.live_bytes = space.live_bytes.saturating_sub(tree.placement().stale_bytes(&pressure));
@@ -96,9 +96,9 @@ impl Space {
         if pressure.is_reachable(&space) {
             return fullness;
         }
-        // A trickle only helps to hold a target that is reachable. Each further hundredth is harder to free here:
+        // A trickle only helps to hold a target that is reachable. Each further byte is harder to free here:
         // nearly everything is live.
-        (fullness - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.01)
+        (fullness - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.03)
     }
 
     /// The same if it slows writers; else 0.

@@ -32,6 +32,10 @@ pub struct SpacePressure {
 /// Lower bound of the target, in bytes: a few groups more or less are no excess.
 const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
+/// GC starts when this share of the target's slack is taken. The rest is for the copies that it makes while the originals
+/// exist.
+pub const GC_STARTS: f64 = 0.75;
+
 /// The garbage for each live byte that always remains: collecting it is not worth it.
 const UNCOLLECTED_SHARE: f64 = 0.15;
 
@@ -53,11 +57,10 @@ impl SpacePressure {
         space.total_bytes.saturating_sub(left_out)
     }
 
-    /// Bytes by which value files and tables exceed their target once drained files are deleted. A quarter of the
-    /// target's slack does not count: it is for the copies that GC makes while the originals exist.
+    /// Bytes by which value files and tables exceed what they may take before GC starts, once drained files are deleted.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
-        let slack = (self.target - 1.0) * 0.75;
+        let slack = (self.target - 1.0) * GC_STARTS;
         let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
         (Self::total_bytes(space).saturating_sub(space.drained_bytes) + self.index_bytes).saturating_sub(bound)
     }
@@ -68,16 +71,18 @@ impl SpacePressure {
         self.live_bytes(space) * self.target - self.index_bytes as f64
     }
 
-    /// Bytes of value files and tables, drained files included, divided by the target: 1.0 when they fill it. It is
-    /// for slowing writers, so it is 0 where slowing them would free nothing: while a snapshot holds drained files. A
-    /// target that the tables alone exceed is raised to what GC can reach.
+    /// How much of the target's slack is taken: by garbage, drained files included, and by tables. It is 1.0 when they
+    /// fill it; GC starts at [`GC_STARTS`]. It is for slowing writers, so it is 0 where slowing them would free nothing:
+    /// while a snapshot holds drained files. A target that the tables alone exceed is raised to what GC can reach.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
         if self.is_pinned(space) {
             return 0.0;
         }
-        let bound = (self.live_bytes(space) * self.target).max(self.reachable(space));
-        (Self::total_bytes(space) + self.index_bytes) as f64 / bound.max(SLACK_BYTES)
+        let live = self.live_bytes(space);
+        let bound = (live * self.target).max(self.reachable(space)).max(SLACK_BYTES);
+        let taken = (Self::total_bytes(space) + self.index_bytes) as f64;
+        (taken - live).max(0.0) / (bound - live).max(1.0)
     }
 
     /// Whether GC can reach the target. Where values are short, the tables alone may exceed it.
@@ -141,6 +146,18 @@ mod tests {
         assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "drained files still take space");
     }
 
+    /// Writers are slowed by how much is taken, so this must not depend on how much the target allows.
+    #[test]
+    fn gc_starts_at_the_same_fullness_whatever_the_target() {
+        for target in [1.25, 1.5, 2.0, 4.0] {
+            let pressure = SpacePressure { index_bytes: 20 * MIB, ..pressure(target, None) };
+            let total = (980.0 + 1000.0 * (target - 1.0) * GC_STARTS) as u64;
+            assert!((pressure.fullness(&space(total, 0)) - GC_STARTS).abs() < 0.005, "{target}");
+            assert_eq!(pressure.excess(&space(total, 0)), 0, "{target}");
+            assert!(pressure.excess(&space(total + 4, 0)) > 0, "{target}");
+        }
+    }
+
     #[test]
     fn inline_values_raise_the_target_too() {
         let pressure = SpacePressure { inline_bytes: 100 * MIB, ..pressure(1.5, None) };
@@ -151,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_target_below_the_tables_does_not_slow_writers_for_ever() {
-        assert!(pressure(1.05, None).fullness(&space(1060, 0)) < 0.95);
+        assert!(pressure(1.05, None).fullness(&space(1060, 0)) < GC_STARTS);
         assert!(pressure(1.05, None).fullness(&space(1200, 0)) > 1.0);
     }
 

@@ -9,8 +9,14 @@ pub const DEBT_FREE: f64 = 2.5;
 /// The lowest rate, in bytes a second, that debt alone can impose.
 pub const RATE_MIN: f64 = 4.0 * 1024.0 * 1024.0;
 
-/// From this fullness of the space target on only a trickle is allowed.
-pub const SPACE_FULL: f64 = 0.98;
+/// From this fullness of the space target's slack on writers are slowed: a little before GC starts.
+pub const SPACE_SLOW: f64 = 0.70;
+
+/// At this fullness writers go as fast as GC frees space.
+const SPACE_EVEN: f64 = 0.85;
+
+/// From this fullness on only a trickle is allowed.
+pub const SPACE_FULL: f64 = 0.94;
 
 /// The trickle, in bytes a second: the excess over the target then takes two seconds or more to grow by a hundredth.
 pub const TRICKLE_RATE: f64 = 256.0 * 1024.0;
@@ -42,9 +48,9 @@ pub fn memtable_rate(x: f64) -> Option<f64> {
 /// The bytes a second that space allows at this fullness while GC frees `free_rate`; `None` means any.
 pub fn space_rate(fullness: f64, free_rate: f64) -> Option<f64> {
     match fullness {
-        f if f < 0.90 => None,
-        f if f < 0.95 => Some((4.0 - 60.0 * (f - 0.90)) * free_rate),
-        f if f < SPACE_FULL => Some((1.0 - 15.0 * (f - 0.95)) * free_rate),
+        f if f < SPACE_SLOW => None,
+        f if f < SPACE_EVEN => Some((1.0 + 20.0 * (SPACE_EVEN - f)) * free_rate),
+        f if f < SPACE_FULL => Some((1.0 - 5.0 * (f - SPACE_EVEN)) * free_rate),
         _ => Some(TRICKLE_RATE),
     }
 }
