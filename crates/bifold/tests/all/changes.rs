@@ -193,6 +193,27 @@ fn what_is_kept_is_bounded_and_an_error_names_the_first_change_there() {
     }
 }
 
+/// Its log is deleted, and the one after it, before it asks again.
+#[test]
+fn a_reader_that_is_too_slow_is_told_so() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let bed = bed(placement, RetainChanges { bytes: 1, age: None });
+        bed.ks().put(key(0), value(0, 0)).unwrap();
+        let mut changes = bed.db().changes(0).unwrap();
+        let seen = changes.next().unwrap().unwrap().seqno;
+        assert!(changes.next().is_none());
+        for n in 1..4 {
+            bed.ks().put(key(n), value(n, 0)).unwrap();
+            bed.db().flush().unwrap();
+        }
+        // What is in the log that it has open it still gets.
+        let gone = changes.find_map(Result::err);
+        let Some(Error::ChangesGone { since, first }) = gone else { panic!("{placement:?}: {gone:?}") };
+        assert!(since >= seen && first > since + 1, "{placement:?}: {since}, {first}");
+        assert!(matches!(bed.db().changes(since), Err(Error::ChangesGone { .. })), "{placement:?}");
+    }
+}
+
 #[test]
 fn old_changes_are_deleted_by_age() {
     let bed = bed(PlacementKind::Inline, RetainChanges { bytes: 1 << 40, age: Some(Duration::from_secs(100)) });

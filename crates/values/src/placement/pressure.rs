@@ -32,8 +32,8 @@ pub struct SpacePressure {
 /// Lower bound of the target, in bytes: a few groups more or less are no excess.
 const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
-/// GC starts when this share of the target's slack is taken. The rest is for the copies that it makes while the originals
-/// exist.
+/// GC starts when this share of the target's slack is taken. The rest is for the copies that it makes while the
+/// originals exist.
 pub const GC_STARTS: f64 = 0.75;
 
 /// The garbage for each live byte that always remains: collecting it is not worth it.
@@ -57,7 +57,8 @@ impl SpacePressure {
         space.total_bytes.saturating_sub(left_out)
     }
 
-    /// Bytes by which value files and tables exceed what they may take before GC starts, once drained files are deleted.
+    /// Bytes by which value files and tables exceed what they may take before GC starts, once drained files are
+    /// deleted.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
         let slack = (self.target - 1.0) * GC_STARTS;
@@ -71,9 +72,10 @@ impl SpacePressure {
         self.live_bytes(space) * self.target - self.index_bytes as f64
     }
 
-    /// How much of the target's slack is taken: by garbage, drained files included, and by tables. It is 1.0 when they
-    /// fill it; GC starts at [`GC_STARTS`]. It is for slowing writers, so it is 0 where slowing them would free nothing:
-    /// while a snapshot holds drained files. A target that the tables alone exceed is raised to what GC can reach.
+    /// How much of the target's slack is taken: by garbage, drained files included, and by tables. It is 1.0 when
+    /// they fill it; GC starts at [`GC_STARTS`]. It is for slowing writers, so it is 0 where slowing them would free
+    /// nothing: while a snapshot holds drained files. A target that the tables alone exceed is raised to what GC can
+    /// reach.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
         if self.is_pinned(space) {
