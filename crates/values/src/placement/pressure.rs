@@ -34,7 +34,7 @@ const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
 /// GC starts when this share of the target's slack is taken. The rest is for the copies that it makes while the
 /// originals exist.
-pub const GC_STARTS: f64 = 0.75;
+const GC_STARTS: f64 = 0.75;
 
 /// The garbage for each live byte that always remains: collecting it is not worth it.
 const UNCOLLECTED_SHARE: f64 = 0.15;
@@ -73,7 +73,7 @@ impl SpacePressure {
     }
 
     /// How much of the target's slack is taken: by garbage, drained files included, and by tables. It is 1.0 when
-    /// they fill it; GC starts at [`GC_STARTS`]. It is for slowing writers, so it is 0 where slowing them would free
+    /// they fill it; GC starts at 0.75. It is for slowing writers, so it is 0 where slowing them would free
     /// nothing: while a snapshot holds drained files. A target that the tables alone exceed is raised to what GC can
     /// reach.
     #[must_use]
