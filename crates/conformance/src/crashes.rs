@@ -12,7 +12,7 @@ use bifold_io::memory::{Fate, MemoryFs};
 use bifold_sim::{
     camera::{Camera, Image, Plan},
     env,
-    history::{Extras, Op},
+    history::Op,
     judge::{Depth, Judge, no_orphans, verify_is_clean},
     model::{Change, Crash, Model},
     nested,
@@ -24,7 +24,7 @@ use bifold_sim::{
 use crate::{
     Case,
     meanwhile::at_change,
-    support::{Bed, EVERYTHING, contents, files, number, path},
+    support::{Bed, EVERYTHING, EXTRAS, contents, files, number, path},
 };
 
 /// One in so many images is also read in every way, crashed again and worked on.
@@ -32,7 +32,7 @@ const THOROUGH: u64 = 16;
 
 /// Calls `call`, takes images at every change it makes, and judges them by `model`, which allows every state that may
 /// hold during the call. Returns how many.
-fn survives(bed: &Bed, model: &Model, call: impl FnOnce(&Db)) -> u64 {
+pub(crate) fn survives(bed: &Bed, model: &Model, call: impl FnOnce(&Db)) -> u64 {
     let mut camera = Camera::new(&bed.fs, Plan { seed: 7, every: 1, random: 2, only: None });
     call(bed.db());
     let images = camera.take();
@@ -44,7 +44,7 @@ fn survives(bed: &Bed, model: &Model, call: impl FnOnce(&Db)) -> u64 {
 }
 
 fn examine(image: &Image, model: &Model, set: &OptionSet) -> Result<(), Trouble> {
-    let judge = Judge { set: set.clone(), seed: 3, extras: Extras::Instants };
+    let judge = Judge { set: set.clone(), seed: 3, extras: EXTRAS };
     let depth = if image.number.is_multiple_of(THOROUGH) { Depth::Thorough } else { Depth::Quick };
     judge.judge(&image.fs.fork(), model, image.crash, depth)?;
     // Completes the GC run that the crash interrupted.
@@ -192,7 +192,7 @@ fn grown(bed: &Bed) -> Vec<(String, usize, Vec<u8>)> {
 }
 
 fn opens_as_a_prefix(bed: &Bed, image: &MemoryFs, what: &str) {
-    let judge = Judge { set: bed.set().clone(), seed: 5, extras: Extras::Instants };
+    let judge = Judge { set: bed.set().clone(), seed: 5, extras: EXTRAS };
     judge.judge(image, bed.model(), Crash::Power, Depth::Quick).unwrap_or_else(|trouble| panic!("{what}: {trouble}"));
 }
 
@@ -248,7 +248,7 @@ pub fn b05_the_oldest_of_many_logs_is_replayed(case: &Case) {
     bed.step(&Op::Sync);
     bed.put(3, 5);
     for (crash, image) in [(Crash::Kill, bed.fs.fork()), (Crash::Power, bed.fs.power_loss(Fate::DropUnsynced))] {
-        let judge = Judge { set: bed.set().clone(), seed: 2, extras: Extras::Instants };
+        let judge = Judge { set: bed.set().clone(), seed: 2, extras: EXTRAS };
         judge.judge(&image, bed.model(), crash, Depth::Thorough).unwrap();
     }
 }
@@ -280,7 +280,7 @@ pub fn b10_a_crash_within_the_recovery_of_gc_loses_nothing(case: &Case) {
     bed.collect();
     bed.step(&Op::Flush);
     let (images, mut report) = (camera.take(), Report::default());
-    let judge = Judge { set: bed.set().clone(), seed: 4, extras: Extras::Instants };
+    let judge = Judge { set: bed.set().clone(), seed: 4, extras: EXTRAS };
     let sizes = nested::NestedSizes { every: 2, third_every: 100, random: 1 };
     for image in &images {
         let examined = nested::examine(&judge, image, bed.model(), sizes, &mut report);

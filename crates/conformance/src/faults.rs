@@ -10,7 +10,7 @@ use bifold_io::{
 };
 use bifold_sim::{
     env,
-    history::{Extras, Op, key_bytes},
+    history::{Op, key_bytes},
     judge::{Depth, Judge, no_orphans},
     model::{Crash, Model},
     read::Trouble,
@@ -18,7 +18,7 @@ use bifold_sim::{
 
 use crate::{
     Case,
-    support::{Bed, EVERYTHING, Prepared, compare, contents, files, holders, path, spec},
+    support::{Bed, EVERYTHING, EXTRAS, Prepared, compare, contents, files, holders, path, spec},
 };
 
 fn prepared(case: &Case) -> Prepared {
@@ -88,7 +88,7 @@ fn finds_no_room(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
         return Err(Trouble::wrong("poisoned, and nothing was reported"));
     }
     drop(db);
-    let judge = Judge { set: prepared.set.clone(), seed: 1, extras: Extras::Instants };
+    let judge = Judge { set: prepared.set.clone(), seed: 1, extras: EXTRAS };
     judge.judge(&memory, &prepared.model, Crash::Kill, Depth::Quick).map(drop)
 }
 
@@ -120,7 +120,7 @@ fn fails(prepared: &Prepared, fault: Fault) -> Result<(), Trouble> {
     }
     let lost = memory.power_loss(Fate::DropUnsynced);
     drop(db);
-    let judge = Judge { set: prepared.set.clone(), seed: 1, extras: Extras::Instants };
+    let judge = Judge { set: prepared.set.clone(), seed: 1, extras: EXTRAS };
     judge.judge(&lost, &prepared.model, Crash::Power, Depth::Quick).map_err(|trouble| trouble.during("power lost"))?;
     judge
         .judge(&memory, &prepared.model, Crash::Kill, Depth::Quick)

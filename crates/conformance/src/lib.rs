@@ -25,6 +25,7 @@
 //! | [`deletes`] | what is deleted and must stay so |
 //! | [`readers`] | what readers that began earlier see |
 //! | [`crashes`] | what a crash leaves |
+//! | [`entries`] | entries that expire, operands, ingests, large values |
 //! | [`faults`] | what errors and damage leave |
 //! | [`mod@exact`] | what must be exact where compaction reports what is dead: [`exact!`] makes the tests |
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@
 mod case;
 pub mod crashes;
 pub mod deletes;
+pub mod entries;
 pub mod exact;
 pub mod faults;
 pub mod jobs;
@@ -69,6 +71,10 @@ macro_rules! battery {
             deletes: a06_a_keyspace_dropped_during_gc_leaves_nothing
             deletes: a09_a_cleared_keyspace_can_be_used_again_after_reopening
             deletes: b02_no_replay_undoes_a_clear
+            entries: e01_what_expires_goes_with_its_moment_whatever_moves
+            entries: e02_operands_are_combined_with_values_that_have_moved
+            entries: e03_an_ingest_over_values_that_move_is_there_as_a_whole
+            entries: e04_large_values_are_whole_beside_values_that_move
             faults: a17_an_error_within_gc_is_reported_and_loses_nothing
             faults: a19_verifying_and_reading_change_no_byte
             faults: c12_a_full_disk_can_be_emptied_by_gc

@@ -39,6 +39,9 @@ impl Act {
         for change in &self.changes {
             match change {
                 Change::Put(_, key, value) => db.put(key, value.bytes())?,
+                Change::PutUntil(_, key, value, until) => {
+                    db.default_keyspace().put_until(key, value.bytes(), Some(until.moment()))?;
+                }
                 Change::Merge(_, key, operand) => db.default_keyspace().merge(key, operand.bytes())?,
                 Change::Delete(_, key) => db.delete(key)?,
                 Change::DeleteRange(_, bounds) => db.delete_range(bounds.clone())?,

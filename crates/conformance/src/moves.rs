@@ -13,10 +13,10 @@ use bifold::{
 use bifold_io::memory::MemoryFs;
 use bifold_sim::{
     env,
-    history::{Extras, Flavor, History, KeyNo, Mix, Op, key_bytes},
+    history::{Flavor, History, KeyNo, Mix, Op, key_bytes},
     judge,
+    options::suit,
     random::Random,
-    value,
 };
 
 use crate::{
@@ -271,10 +271,7 @@ pub fn a15_constant_gc_changes_no_answer(case: &Case) {
         options.keyspace.compaction = compactions[seed as usize % 3];
         options.keyspace.values.hashkv.victim = victims[seed as usize % 4];
         let history = History::new(seed, Mix { ops: 300, keys: 50, flavor: Flavor::Reads });
-        if history.extras == Extras::Operands {
-            options.keyspace.merge = Some(value::operator());
-            options.merge_operators = value::operators();
-        }
+        suit(&mut options, &history);
         let mut bed = Bed::with(case, options);
         for (at, op) in &history.ops {
             bed.step(op);

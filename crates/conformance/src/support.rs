@@ -21,7 +21,7 @@ use bifold_io::{clock::SystemClock, memory::MemoryFs, threads::SystemThreads};
 use bifold_sim::{
     driver::{Blind, Driver},
     env,
-    history::{KeyNo, Op, Span, Write},
+    history::{Extras, KeyNo, Op, Puts, Span, Write},
     judge,
     model::{Contents, Model, NAMES, Name},
     options::OptionSet,
@@ -35,6 +35,9 @@ use crate::{Case, MIN_BYTES};
 pub fn threaded(fs: &MemoryFs) -> Env {
     Env { fs: Arc::new(fs.clone()), clock: Arc::new(SystemClock::default()), threads: Arc::new(SystemThreads) }
 }
+
+/// What the operations have with which a database goes on after a crash or damage.
+pub const EXTRAS: Extras = Extras { puts: Puts::Instants, ingests: true, large: true, feed: false };
 
 /// The value of length `len` that write number `tag` puts.
 pub fn spec(tag: u32, len: u32) -> Spec {
@@ -221,7 +224,7 @@ pub fn path(name: &str) -> PathBuf {
 /// The number in the name of a file, if it has one.
 pub fn number(name: &str) -> Option<u64> {
     match names::parse(name) {
-        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) => Some(id),
+        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) => Some(id),
         _ => None,
     }
 }

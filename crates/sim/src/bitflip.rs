@@ -14,7 +14,7 @@ use bifold_io::{FileSystem, memory::MemoryFs};
 use crate::{
     driver::{Blind, Driver},
     env::{self, Files},
-    history::{Flavor, History, Mix, Op},
+    history::{Extras, Flavor, History, Mix, Op},
     model::{CommitNo, Model},
     options::OptionSet,
     read::{self, Trouble},
@@ -49,7 +49,9 @@ impl SmallDatabase {
     /// What went wrong without any damage.
     pub fn new(seed: u64) -> Result<Self, Trouble> {
         let mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
-        let mut history = History::new(seed, mix);
+        // Verification does not read logs that only the change feed needs.
+        let extras = Extras { feed: false, ..Extras::of(seed).without_large() };
+        let mut history = History::with_extras(seed, mix, extras);
         history.durability = Durability::Buffered;
         let mut set = OptionSet::of(&history, 0);
         set.keyspaces[0].compression = [Compression::None, Compression::Lz4, Compression::Zstd][(seed % 3) as usize];
@@ -73,7 +75,7 @@ impl SmallDatabase {
         driver.step(&Op::Flush)?;
         let (mut log, len) = newest_log(&fs)?;
         let mut lengths = vec![(len, driver.model.head())];
-        let last = History::new(seed, Mix { ops: 400, ..mix }).ops.into_iter().map(|(_, op)| op);
+        let last = History::with_extras(seed, Mix { ops: 400, ..mix }, extras).ops.into_iter().map(|(_, op)| op);
         // Without operations that stay in the log's buffer for a while.
         let logged = |op: &Op| match op {
             Op::Write(_) | Op::Batch(Durability::Buffered, _) => true,

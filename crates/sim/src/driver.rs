@@ -4,20 +4,23 @@
 //! the [`Watcher`] is called and judges the crash images taken during the call, since the same states are allowed
 //! from the beginning to the acknowledgement.
 
-use std::{
-    io::ErrorKind,
-    path::{Path, PathBuf},
-};
+mod copies;
+mod ingests;
+mod keyspaces;
 
-use bifold::{Backup, Batch, Db, Durability, Error, IfMissing, Keyspace, Options, Range, Snapshot, Swap};
+use std::path::{Path, PathBuf};
+
+use bifold::{Batch, Db, Durability, Keyspace, Range, Snapshot, Swap, ValueReader};
 use bifold_io::Env;
 
+use self::ingests::HeldIngest;
 use crate::{
+    feed::FeedReader,
     history::{Expect, KeyNo, Op, Span, Way, Write, key_bytes},
-    model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, Variant, is_nothing},
+    model::{Bounds, Change, CommitNo, Model, NAMES, Name, TreeId, is_nothing},
     notices::Outstanding,
     options::OptionSet,
-    read::{self, Trouble, compare_entries, compare_ways, expect_value},
+    read::{self, Trouble, compare_entries, compare_reader, compare_ways, expect_value},
     value::Spec,
 };
 
@@ -59,6 +62,8 @@ pub struct Driver<W> {
     trees: Vec<Option<Keyspace>>,
     snapshots: Vec<Option<HeldSnapshot>>,
     iterators: Vec<Option<HeldIterator>>,
+    ingest: Option<HeldIngest>,
+    feed: FeedReader,
     outstanding: Outstanding,
     checkpoints: usize,
 }
@@ -74,6 +79,8 @@ struct HeldIterator {
     tree: TreeId,
     commit: CommitNo,
     taken: usize,
+    /// A reader of the last entry's value.
+    reader: Option<(Box<[u8]>, Spec, ValueReader)>,
 }
 
 /// How many slots there are for snapshots, and for iterators.
@@ -93,6 +100,8 @@ impl<W: Watcher> Driver<W> {
             trees: vec![None; NAMES.len()],
             snapshots: (0..SLOTS).map(|_| None).collect(),
             iterators: (0..SLOTS).map(|_| None).collect(),
+            ingest: None,
+            feed: FeedReader::default(),
             outstanding: Outstanding::default(),
             checkpoints: 0,
         }
@@ -125,7 +134,7 @@ impl<W: Watcher> Driver<W> {
     /// # Errors
     /// The database's.
     pub fn close(&mut self) -> Result<(), Trouble> {
-        self.drop_readers();
+        self.drop_handles();
         let Some(db) = self.db.take() else { return Ok(()) };
         let closed = db.close();
         self.watcher.before_acknowledge(&self.model)?;
@@ -139,16 +148,25 @@ impl<W: Watcher> Driver<W> {
     /// # Errors
     /// The watcher's.
     pub fn abandon(&mut self) -> Result<(), Trouble> {
-        self.drop_readers();
+        self.drop_handles();
         self.outstanding.forget();
         self.db = None;
         self.watcher.before_acknowledge(&self.model)
     }
 
-    fn drop_readers(&mut self) {
+    /// Drops whatever keeps the database open.
+    fn drop_handles(&mut self) {
+        self.ingest = None;
+        self.feed = FeedReader::default();
         self.trees.fill_with(|| None);
         self.snapshots.fill_with(|| None);
         self.iterators.fill_with(|| None);
+    }
+
+    /// The options of the database and its keyspaces.
+    #[must_use]
+    pub fn set(&self) -> &OptionSet {
+        &self.set
     }
 
     /// Whether the database is open.
@@ -160,7 +178,7 @@ impl<W: Watcher> Driver<W> {
     /// Drops everything and returns the model and the options.
     #[must_use]
     pub fn into_parts(mut self) -> (Model, OptionSet) {
-        self.drop_readers();
+        self.drop_handles();
         self.outstanding.forget();
         self.db = None;
         (self.model, self.set)
@@ -180,8 +198,17 @@ impl<W: Watcher> Driver<W> {
     /// # Errors
     /// A wrong answer, or the database's refusal.
     pub fn step(&mut self, op: &Op) -> Result<(), Trouble> {
+        self.run(op)?;
+        match (self.set.keeps_all_changes(), &self.db) {
+            (Some(all), Some(db)) => self.feed.catch_up(db, &self.model, all),
+            _ => Ok(()),
+        }
+    }
+
+    fn run(&mut self, op: &Op) -> Result<(), Trouble> {
         match op {
             Op::Write(write) => self.write(write),
+            Op::PutReader(name, key, value) => self.put_reader(*name, *key, *value),
             Op::Batch(durability, writes) => self.batch(*durability, writes),
             Op::Swap(name, key, expect, new) => self.swap(*name, *key, *expect, *new),
             Op::Get(..) | Op::MultiGet(..) | Op::Scan(..) | Op::Prefix(..) => self.read(op),
@@ -198,6 +225,8 @@ impl<W: Watcher> Driver<W> {
             Op::Create(name) => self.create(*name),
             Op::Drop(name) => self.drop_tree(*name),
             Op::Configure(name, variant) => self.configure(*name, *variant),
+            Op::Ingest(name, writes) => self.begin_ingest(*name, writes),
+            Op::EndIngest(end) => self.end_ingest(*end),
         }
     }
 
@@ -211,6 +240,14 @@ impl<W: Watcher> Driver<W> {
         };
         let done = write.apply(&tree);
         self.acknowledge(done, level)
+    }
+
+    fn put_reader(&mut self, name: Name, key: KeyNo, value: Spec) -> Result<(), Trouble> {
+        let Some(tree) = self.trees[name as usize].clone() else { return Ok(()) };
+        let key = key_bytes(key);
+        self.model.begin(&[Change::Put(name, key.clone(), value)]);
+        let done = tree.put_reader(&key, &value.bytes()[..]);
+        self.acknowledge(done, self.set.database.durability)
     }
 
     fn acknowledge(&mut self, done: bifold::Result<()>, durability: Durability) -> Result<(), Trouble> {
@@ -291,6 +328,7 @@ impl<W: Watcher> Driver<W> {
             Op::Get(_, key) => {
                 let (bytes, right) = self.right(id, *key);
                 expect_value("get", &bytes, right, tree.get(&bytes)?.as_deref())?;
+                compare_reader("reader", &bytes, right, tree.get_reader(&bytes)?)?;
                 if tree.contains_key(&bytes)? != right.is_some() {
                     return Err(Trouble::wrong(format!("contains_key of {} differs from get", bytes.escape_ascii())));
                 }
@@ -345,6 +383,7 @@ impl<W: Watcher> Driver<W> {
                 for key in self.model.keys(id) {
                     let right = self.model.get(id, key, held.commit);
                     expect_value("snapshot get", key, right, held.snapshot.get(tree, key)?.as_deref())?;
+                    compare_reader("snapshot's reader", key, right, held.snapshot.get_reader(tree, key)?)?;
                 }
             }
             Op::DropSnapshot(slot) => self.snapshots[*slot] = None,
@@ -359,14 +398,20 @@ impl<W: Watcher> Driver<W> {
         let commit = self.model.head();
         let right = self.model.scan(id, &everything(), commit);
         read::compare_next("iterator's first entry", right.first().copied(), range.next())?;
-        self.iterators[slot] = Some(HeldIterator { range, tree: id, commit, taken: right.len().min(1) });
+        let reader = match right.last() {
+            Some(&(key, value)) => tree.get_reader(key)?.map(|reader| (key.into(), value, reader)),
+            None => None,
+        };
+        self.iterators[slot] = Some(HeldIterator { range, tree: id, commit, taken: right.len().min(1), reader });
         Ok(())
     }
 
     fn finish_iterator(&mut self, slot: usize, way: Way) -> Result<(), Trouble> {
         let Some(held) = self.iterators[slot].take() else { return Ok(()) };
         let right = self.model.scan(held.tree, &everything(), held.commit).split_off(held.taken);
-        compare_entries("rest of an iterator", right, held.range, way)
+        compare_entries("rest of an iterator", right, held.range, way)?;
+        held.reader
+            .map_or(Ok(()), |(key, value, reader)| compare_reader("held reader", &key, Some(value), Some(reader)))
     }
 
     fn durable(&mut self, call: impl FnOnce(&Db) -> bifold::Result<()>) -> Result<(), Trouble> {
@@ -383,95 +428,6 @@ impl<W: Watcher> Driver<W> {
             },
         };
         self.acknowledge(done, Durability::Memory)
-    }
-
-    /// Copies the database: every other time by a backup, which is then restored.
-    fn checkpoint(&mut self) -> Result<(), Trouble> {
-        let dir = self.new_dir()?;
-        // The repository outlasts crashes, and has generations of what a crash took back.
-        let repository = self.checkpoints.is_multiple_of(2).then(|| self.path.with_file_name("backups"));
-        let done = match &repository {
-            Some(repository) => self.db().backup(repository).map(drop),
-            None => self.db().checkpoint(&dir),
-        };
-        self.acknowledge(done, Durability::Memory)?;
-        self.watcher.pause();
-        let restored = repository.map_or(Ok(()), |repository| self.restore(&repository, &dir));
-        let checked = restored.and_then(|()| self.check_checkpoint(&dir));
-        self.watcher.resume();
-        checked
-    }
-
-    fn restore(&self, repository: &Path, dir: &Path) -> Result<(), Trouble> {
-        let backup = Backup::open_in(self.env.clone(), repository)?;
-        backup.restore(dir)?;
-        backup.prune(2)?;
-        Ok(())
-    }
-
-    /// An empty directory next to the database's. Nothing may be left in it from before a crash either.
-    fn new_dir(&mut self) -> Result<PathBuf, Trouble> {
-        loop {
-            self.checkpoints += 1;
-            let dir = self.path.with_file_name(format!("checkpoint-{}", self.checkpoints));
-            match self.env.fs.list(&dir) {
-                Ok(files) if !files.is_empty() => {}
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(dir),
-                // This may be an injected fault, which is reported here then.
-                other => return other.map(|_| dir).map_err(Trouble::from),
-            }
-        }
-    }
-
-    fn check_checkpoint(&self, dir: &Path) -> Result<(), Trouble> {
-        let options = Options { if_missing: IfMissing::Fail, ..self.set.to_open(&self.model) };
-        let copy = Db::open_in(self.env.clone(), dir, options)?;
-        self.set.check_stored(&copy, &mut self.model.clone())?;
-        let contents = read::contents(&copy)?;
-        let head = self.model.head();
-        self.model.check_between(&contents, head..=head).map_err(|m| Trouble::wrong(format!("checkpoint: {m}")))?;
-        copy.close()?;
-        Ok(())
-    }
-
-    fn create(&mut self, name: Name) -> Result<(), Trouble> {
-        let there = self.model.current(name).is_some();
-        if !there {
-            self.model.begin_create(name);
-        }
-        let options = self.set.variant(name, self.model.options(name).first().copied().unwrap_or(0));
-        let made = self.db().keyspace(NAMES[name as usize], options);
-        self.watcher.before_acknowledge(&self.model)?;
-        self.trees[name as usize] = Some(made?);
-        self.model.acknowledge_change();
-        Ok(())
-    }
-
-    fn configure(&mut self, name: Name, variant: Variant) -> Result<(), Trouble> {
-        let Some(tree) = self.trees[name as usize].clone() else { return Ok(()) };
-        self.model.begin_configure(name, variant);
-        let options = self.set.variant(name, variant);
-        let done = tree.set_options(options.clone());
-        self.watcher.before_acknowledge(&self.model)?;
-        done?;
-        self.model.acknowledge_change();
-        match tree.options() == options {
-            true => Ok(()),
-            false => Err(Trouble::wrong("options that were set are not in force")),
-        }
-    }
-
-    fn drop_tree(&mut self, name: Name) -> Result<(), Trouble> {
-        let Some(tree) = self.trees[name as usize].take() else { return Ok(()) };
-        self.model.begin_drop(name);
-        let dropped = self.db().drop_keyspace(NAMES[name as usize]);
-        self.watcher.before_acknowledge(&self.model)?;
-        dropped?;
-        self.model.acknowledge_change();
-        match tree.get("any") {
-            Err(Error::Closed { .. }) => Ok(()),
-            other => Err(Trouble::wrong(format!("a dropped keyspace answers {other:?}"))),
-        }
     }
 
     /// Reads everything in every way and compares it with the model's present state.

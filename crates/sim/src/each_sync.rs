@@ -4,8 +4,9 @@
 //!
 //! ```text
 //! writers ── Sync commits to two keyspaces ──┐
-//! maker ──── creates a keyspace, a Sync      ├─▶ sync number n of one kind ─▶ EIO, and later a power loss
-//!            commit, drops every other one   │                             └▶ or an image of a power loss
+//! maker ──── creates a keyspace, a durable   ├─▶ sync number n of one kind ─▶ EIO, and later a power loss
+//!            commit, ingest or large value,  │                             └▶ or an image of a power loss
+//!            drops every other one           │
 //! keeper ─── flush, compact ─────────────────┘
 //! ```
 
@@ -45,6 +46,9 @@ const MADE_MAX: u64 = 12;
 /// logs.
 const DOOMED_MAX: u64 = 16;
 
+/// Bytes of a value that has a file of its own.
+const LARGE_BYTES: usize = 66_000;
+
 const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 /// What is synced.
@@ -67,6 +71,8 @@ impl SyncKind {
             ("sync", Some("log")) => Some(Self::Log),
             ("sync", Some("val")) => Some(Self::Values),
             ("sync", Some("tbl")) => Some(Self::Table),
+            // If it fails, its file is deleted, and nothing else has happened.
+            ("sync", Some("large")) => None,
             ("sync", _) => Some(Self::Manifest),
             _ => None,
         }
@@ -216,9 +222,7 @@ impl SyncRun {
             let name = format!("made{number:02}");
             let Ok(made) = self.db.keyspace(&name, self.options.clone()) else { return };
             hold(&self.progress).made.insert(name.clone(), (false, false));
-            let mut batch = Batch::new();
-            let put = batch.put(&made, "key", value_of(number)).and(Ok(()));
-            if put.is_err() || self.is_over() || self.db.commit_with(batch, Durability::Sync).is_err() {
+            if self.is_over() || self.fill(&made, number).is_err() {
                 return;
             }
             hold(&self.progress).made.insert(name.clone(), (true, false));
@@ -228,6 +232,23 @@ impl SyncRun {
                     return;
                 }
             }
+        }
+    }
+
+    /// The durable commit of a keyspace: of a batch, of an ingest, or of a large value.
+    fn fill(&self, made: &Keyspace, number: u64) -> bifold::Result<()> {
+        match number % 3 {
+            0 => {
+                let mut batch = Batch::new();
+                batch.put(made, "key", value_of(number))?;
+                self.db.commit_with(batch, Durability::Sync)
+            }
+            1 => {
+                let mut ingest = made.ingest()?;
+                ingest.put("key", value_of(number))?;
+                ingest.finish().map(drop)
+            }
+            _ => made.put_reader_with("key", &value_of(number)[..], Durability::Sync),
         }
     }
 
@@ -250,7 +271,7 @@ impl SyncRun {
 }
 
 fn value_of(number: u64) -> Vec<u8> {
-    vec![number as u8; 3000]
+    vec![number as u8; if number % 3 == 2 { LARGE_BYTES } else { 3000 }]
 }
 
 /// Requires everything acknowledged before the power loss, and nothing that was not begun by then.

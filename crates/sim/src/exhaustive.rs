@@ -7,7 +7,7 @@ use std::ops::Bound::Unbounded;
 use bifold::Durability;
 
 use crate::{
-    history::{Extras, History, Op, Span, Write},
+    history::{End, Extras, History, Op, Span, Write},
     options::OptionSet,
     power::{self, PowerSizes},
     report::Report,
@@ -18,9 +18,9 @@ use crate::{
 const LENGTH_MAX: u32 = 3;
 
 /// How many operations there are to choose from.
-const CHOICES: u64 = 16;
+const CHOICES: u64 = 18;
 
-/// How many sequences there are: 16 + 256 + 4 096.
+/// How many sequences there are: 18 + 324 + 5 832.
 pub const SEQUENCES: u64 = CHOICES + CHOICES.pow(2) + CHOICES.pow(3);
 
 /// Runs sequence number `index` and judges its images, or only one of them.
@@ -44,11 +44,11 @@ pub fn history(index: u64) -> History {
     }
     let mut ops = prelude();
     for position in 0..length {
-        ops.push(choice(left % CHOICES, 100 + position));
+        ops.extend(choice(left % CHOICES, 100 + position));
         left /= CHOICES;
     }
     let ops = ops.into_iter().enumerate().collect();
-    History { seed: index, durability: Durability::Buffered, extras: Extras::None, ops }
+    History { seed: index, durability: Durability::Buffered, extras: Extras::default(), ops }
 }
 
 /// Two keyspaces, each with something in a table and something in the log.
@@ -62,9 +62,9 @@ fn prelude() -> Vec<Op> {
     ]
 }
 
-fn choice(number: u64, tag: u32) -> Op {
+fn choice(number: u64, tag: u32) -> Vec<Op> {
     let put = |name, key| Write::Put(name, key, Spec { tag: tag * 4 + u32::from(name), len: 600 });
-    match number {
+    let op = match number {
         0 => Op::Write(put(0, 2)),
         1 => Op::Batch(Durability::Buffered, vec![put(0, 3), put(1, 3), Write::Delete(1, 2)]),
         2 => Op::Batch(Durability::Sync, vec![put(1, 4), put(0, 4)]),
@@ -80,8 +80,11 @@ fn choice(number: u64, tag: u32) -> Op {
         12 => Op::Sync,
         13 => Op::Reopen,
         14 => Op::Drop(1),
-        _ => Op::Create(2),
-    }
+        15 => Op::Create(2),
+        16 => Op::PutReader(0, 2, Spec { tag: tag * 4, len: (64 << 10) + 1 }),
+        _ => return vec![Op::Ingest(0, vec![put(0, 2), put(0, 7)]), Op::EndIngest(End::Finish)],
+    };
+    vec![op]
 }
 
 #[cfg(test)]

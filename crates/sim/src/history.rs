@@ -4,15 +4,19 @@
 //! position of its operation, which does not change when other operations are left out. So a history is identified by
 //! its seed and the positions kept.
 
+mod display;
 mod extras;
+mod ingests;
+mod large;
 mod write;
 
-use std::{fmt, ops::Bound};
+use std::ops::Bound;
 
 use bifold::Durability;
 
 pub use self::{
-    extras::{Extras, Until},
+    extras::{Extras, Puts, Until},
+    ingests::End,
     write::Write,
 };
 use crate::{
@@ -29,6 +33,8 @@ pub type KeyNo = u16;
 pub enum Op {
     /// One write by a keyspace's own method, at the database's durability.
     Write(Write),
+    /// A put, at the database's durability, of a value that is read piece by piece.
+    PutReader(Name, KeyNo, Spec),
     /// An atomic batch.
     Batch(Durability, Vec<Write>),
     /// A compare-and-swap.
@@ -71,6 +77,10 @@ pub enum Op {
     Drop(Name),
     /// Changes the options of a keyspace to variant number so many of its option set.
     Configure(Name, Variant),
+    /// Begins an ingest in place of the one that is open, and puts these: in a keyspace, by ascending keys.
+    Ingest(Name, Vec<Write>),
+    /// Ends the open ingest.
+    EndIngest(End),
 }
 
 impl Op {
@@ -130,6 +140,9 @@ pub fn key_bytes(key: KeyNo) -> Box<[u8]> {
     .into()
 }
 
+/// Operations that extras have added have positions from here on, so that the others keep theirs.
+const ADDED_FROM: usize = 100_000;
+
 /// The parameters of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mix {
@@ -184,7 +197,8 @@ impl History {
             let op = maker.op();
             ops.push(op);
         }
-        Self { seed, durability, extras: Extras::None, ops: ops.into_iter().enumerate().collect() }.with(extras)
+        let ops = ops.into_iter().enumerate().collect();
+        Self { seed, durability, extras, ops }.with_extra_puts().with_large_values().with_ingests(mix, names)
     }
 
     /// This history with changes of options in it. They come after one in twenty operations; positions of the others
@@ -192,11 +206,12 @@ impl History {
     #[must_use]
     pub fn with_changes_of_options(self) -> Self {
         let mut random = Random::new(self.seed, "changes of options");
-        let mut next = self.ops.len();
+        let mut next = self.ops.iter().filter(|(at, _)| *at < ADDED_FROM).count();
         let mut ops = Vec::new();
         for op in self.ops {
+            let is_added = op.0 >= ADDED_FROM;
             ops.push(op);
-            if random.below(20) == 0 {
+            if !is_added && random.below(20) == 0 {
                 let name = random.below(NAMES.len() as u64) as Name;
                 ops.push((next, Op::Configure(name, random.within(1, 1000) as Variant)));
                 next += 1;
@@ -381,58 +396,6 @@ impl Maker {
 
     fn way(&mut self) -> Way {
         self.random.pick(&[Way::Forward, Way::Backward, Way::BothEnds])
-    }
-}
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Bound::Included(key) => write!(f, "[{key}")?,
-            Bound::Excluded(key) => write!(f, "({key}")?,
-            Bound::Unbounded => write!(f, "(")?,
-        }
-        match self.1 {
-            Bound::Included(key) => write!(f, "..{key}]"),
-            Bound::Excluded(key) => write!(f, "..{key})"),
-            Bound::Unbounded => write!(f, "..)"),
-        }
-    }
-}
-
-impl fmt::Display for Op {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Write(write) => write.fmt(f),
-            Self::Batch(durability, writes) => {
-                write!(f, "batch {durability:?}")?;
-                writes.iter().try_for_each(|write| write!(f, " | {write}"))
-            }
-            Self::Swap(name, key, expect, new) => {
-                write!(f, "swap {}/{key} {expect:?} -> ", NAMES[*name as usize])?;
-                match new {
-                    Some(value) => write!(f, "{value}"),
-                    None => write!(f, "nothing"),
-                }
-            }
-            Self::Get(name, key) => write!(f, "get {}/{key}", NAMES[*name as usize]),
-            Self::MultiGet(name, keys) => write!(f, "multi_get {}/{keys:?}", NAMES[*name as usize]),
-            Self::Scan(name, span, way) => write!(f, "scan {}/{span} {way:?}", NAMES[*name as usize]),
-            Self::Prefix(name, key, len) => write!(f, "prefix {}/{key} of {len} bytes", NAMES[*name as usize]),
-            Self::ReadSnapshot(slot, name) => write!(f, "read snapshot {slot} of {}", NAMES[*name as usize]),
-            Self::OpenIterator(slot, name) => write!(f, "open iterator {slot} of {}", NAMES[*name as usize]),
-            Self::CompactRange(name, span) => write!(f, "compact {}/{span}", NAMES[*name as usize]),
-            Self::Create(name) => write!(f, "create {}", NAMES[*name as usize]),
-            Self::Drop(name) => write!(f, "drop {}", NAMES[*name as usize]),
-            Self::Configure(name, variant) => write!(f, "options {variant} for {}", NAMES[*name as usize]),
-            plain => write!(f, "{}", format!("{plain:?}").to_lowercase()),
-        }
-    }
-}
-
-impl fmt::Display for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "history of seed {}, {} operations, durability {:?}", self.seed, self.ops.len(), self.durability)?;
-        self.ops.iter().try_for_each(|(at, op)| writeln!(f, "{at:5}  {op}"))
     }
 }
 

@@ -18,7 +18,7 @@ use bifold_io::{
 
 use crate::{
     driver::{Blind, Driver},
-    env,
+    env, feed,
     history::{Extras, Flavor, History, Mix},
     model::{CommitNo, Contents, Crash, Model},
     options::OptionSet,
@@ -53,7 +53,14 @@ impl Judge {
     pub fn judge(&self, image: &MemoryFs, model: &Model, crash: Crash, depth: Depth) -> Result<CommitNo, Trouble> {
         let db = self.open(image, model).map_err(|e| e.during("open after the crash"))?;
         let contents = read::contents(&db).map_err(|t| t.during("reading after the crash"))?;
-        let n = model.check(&contents, crash).map_err(|m| Trouble::wrong(m.to_string()))?;
+        let n = match self.set.keeps_all_changes() {
+            None => model.check(&contents, crash).map_err(|m| Trouble::wrong(m.to_string()))?,
+            Some(all) => {
+                let allowed = model.floor(crash)..=model.head();
+                let found = feed::check_between((&db, &contents), (model, all), allowed);
+                found.map_err(|t| t.during("the changes after the crash"))?
+            }
+        };
         let mut recovered = model.recovered(n, &contents);
         self.set.check_stored(&db, &mut recovered)?;
         no_orphans(image, env::DIR.as_ref(), &db)?;
@@ -156,7 +163,7 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
     let known: u64 = stats.keyspaces.iter().flat_map(|k| &k.levels).map(|level| level.tables).sum();
     let mut tables = (0, 0);
     let mut values = (0, 0);
-    let mut logs = 0;
+    let (mut large, mut logs) = ((0, 0), 0);
     let mut strange = Vec::new();
     for path in image.list(dir)? {
         let bytes = image.len(&path)?.unwrap_or(0);
@@ -164,6 +171,7 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
         match name.rsplit_once('.') {
             Some((_, "tbl")) => tables = (tables.0 + 1, tables.1 + bytes),
             Some((_, "val")) => values = (values.0 + 1, values.1 + bytes),
+            Some((_, "large")) => large = (large.0 + 1, large.1 + bytes),
             Some((_, "log")) => logs += bytes,
             _ if ["MANIFEST", "LOCK", "RESERVE"].contains(&name) => {}
             _ => strange.push(name.to_owned()),
@@ -173,6 +181,10 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
     let known_values = (space.value_files, space.values_bytes);
     if values != known_values {
         return Err(Trouble::wrong(format!("found {values:?} value files and bytes, but {known_values:?} are known")));
+    }
+    let known_large = (space.large_files, space.large_bytes);
+    if large != known_large {
+        return Err(Trouble::wrong(format!("found {large:?} large values and bytes, but {known_large:?} are known")));
     }
     if tables != (known, space.tables_bytes) || logs != space.logs_bytes || !strange.is_empty() {
         return Err(Trouble::wrong(format!(

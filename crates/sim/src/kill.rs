@@ -74,6 +74,9 @@ pub fn batch_of(trees: &[Keyspace; 2], seed: u64, writer: u8, n: CommitNo) -> Re
     for change in commit_of(seed, writer, n) {
         match change {
             Change::Merge(name, key, operand) => batch.merge(&trees[name as usize], key, operand.bytes())?,
+            Change::PutUntil(name, key, value, until) => {
+                batch.put_until(&trees[name as usize], key, value.bytes(), Some(until.moment()))?
+            }
             Change::Put(name, key, value) => batch.put(&trees[name as usize], key, value.bytes())?,
             Change::Delete(name, key) => batch.delete(&trees[name as usize], key)?,
             Change::DeleteRange(name, bounds) => batch.delete_range(&trees[name as usize], bounds)?,

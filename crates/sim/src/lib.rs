@@ -8,6 +8,7 @@
 //! | [`model`] | what a correct database holds after every commit, and which of these states a crash may leave |
 //! | [`history`], [`value`], [`options`], [`random`] | random operations, values, option sets |
 //! | [`driver`], [`read`] | runs a history on a database and its model at once and compares every answer |
+//! | [`feed`] | compares a change feed with the model's commits |
 //! | [`mod@env`], [`camera`] | the simulated environment; images of what a crash may leave |
 //! | [`judge`] | what an image must satisfy |
 //! | [`power`], [`nested`] | power loss at every I/O; crashes in recovery |
@@ -45,6 +46,7 @@ pub mod each_sync;
 pub mod env;
 pub mod errno;
 pub mod exhaustive;
+pub mod feed;
 pub mod followers;
 pub mod full;
 pub mod history;

@@ -13,15 +13,22 @@
 
 mod bounds;
 
-use std::{collections::BTreeMap, fmt, ops::RangeInclusive};
+use std::{collections::BTreeMap, fmt, ops::RangeInclusive, sync::Arc};
 
 use bifold::{Durability, Value};
 
 use self::bounds::is_range;
-pub use self::bounds::{Bounds, borrowed, is_nothing};
-use crate::value::{Spec, describe};
+pub use self::{
+    bounds::{Bounds, borrowed, is_nothing, keys_of},
+    told::Told,
+};
+use crate::{
+    history::Until,
+    value::{Spec, describe},
+};
 
 mod options;
+mod told;
 
 /// Number of a commit; 0 is "before the first".
 pub type CommitNo = u64;
@@ -44,6 +51,8 @@ pub struct TreeId(usize);
 pub enum Change {
     /// A key gets a value.
     Put(Name, Box<[u8]>, Spec),
+    /// A key gets a value that expires; if it has expired, the key has none.
+    PutUntil(Name, Box<[u8]>, Spec, Until),
     /// A key gets an operand of [`value::operator`](crate::value::operator).
     Merge(Name, Box<[u8]>, Spec),
     /// A key loses its value.
@@ -77,6 +86,8 @@ pub struct Model {
     floor_kill: CommitNo,
     floor_power: CommitNo,
     has_changed_options: bool,
+    /// What changes anything, by commits.
+    told: Vec<Arc<Told>>,
 }
 
 #[derive(Clone, Debug)]
@@ -133,6 +144,7 @@ impl Default for Model {
             floor_kill: 0,
             floor_power: 0,
             has_changed_options: false,
+            told: Vec::new(),
         }
     }
 }
@@ -218,9 +230,13 @@ impl Model {
     /// Begins a commit: from now on it may or may not survive.
     pub fn begin(&mut self, changes: &[Change]) -> CommitNo {
         self.head += 1;
+        self.tell(changes);
         for change in changes {
             match change {
                 Change::Put(name, key, value) => self.write(*name, key.clone(), Some(*value)),
+                Change::PutUntil(name, key, value, until) => {
+                    self.write(*name, key.clone(), Some(*value).filter(|_| *until == Until::Far));
+                }
                 Change::Merge(name, key, operand) => {
                     let older = self.current(*name).and_then(|tree| self.trees[tree.0].keys.get(key)?.last()?.value);
                     self.write(*name, key.clone(), Some(operand.on(older)));
@@ -272,6 +288,7 @@ impl Model {
                 !versions.is_empty()
             });
         }
+        self.told.retain(|told| told.commit <= commit);
         self.head = commit;
         self.floor_kill = self.floor_kill.min(commit);
         self.floor_power = self.floor_power.min(commit);

@@ -2,14 +2,15 @@
 //! all the time.
 
 use bifold::{
-    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, PlacementKind, Reads, Workers,
+    CachedValues, Compaction, Compression, Db, Durability, KeyspaceOptions, Options, PlacementKind, Reads,
+    RetainChanges, Workers,
     options::{
         Cold, DiffKv, GcUnit, HashIndex, HashKv, Leveled, MergePolicy, NovKv, Tiered, TwoLayer, UniKv, Values, Victim,
     },
 };
 
 use crate::{
-    history::{Extras, History},
+    history::{History, Puts},
     model::{Model, NAMES, Name, Variant},
     random::Random,
     read::Trouble,
@@ -30,9 +31,12 @@ impl OptionSet {
     #[must_use]
     pub fn of(history: &History, index: u64) -> Self {
         let mut set = Self::new(history.seed, index, history.durability);
-        if history.extras == Extras::Operands {
+        if history.extras.puts == Puts::Operands {
             set.keyspaces.iter_mut().for_each(|keyspace| keyspace.merge = Some(value::operator()));
-            set.database.keyspace.merge = Some(value::operator());
+        }
+        suit(&mut set.database, history);
+        if history.extras.feed && Random::new(history.seed ^ index.rotate_left(40), "changes").below(3) == 0 {
+            set.database.retain_changes = Some(RetainChanges { bytes: 2 << 10, ..ALL_CHANGES });
         }
         set
     }
@@ -99,10 +103,19 @@ impl OptionSet {
     /// stored.
     #[must_use]
     pub fn to_open(&self, model: &Model) -> Options {
-        match model.has_changed_options() {
-            true => Options { keyspace: KeyspaceOptions::default(), ..self.database.clone() },
-            false => self.database.clone(),
+        let mut options = self.database.clone();
+        if model.has_changed_options() {
+            options.keyspace = KeyspaceOptions::default();
         }
+        // The logs know that changes are kept: every other opening says nothing.
+        options.retain_changes = options.retain_changes.filter(|_| model.head().is_multiple_of(2));
+        options
+    }
+
+    /// Whether every change is kept; `None` if no changes are.
+    #[must_use]
+    pub fn keeps_all_changes(&self) -> Option<bool> {
+        self.database.retain_changes.map(|retained| retained == ALL_CHANGES)
     }
 
     /// Checks that each keyspace has options that `model` allows, and lets it know which.
@@ -131,6 +144,19 @@ fn open_files_max(seed: u64, index: u64) -> u32 {
     let mut random = Random::new(seed ^ index.rotate_left(40), "open files");
     random.pick(&[2, 3, 4, 8, 1 << 20])
 }
+
+/// Gives a database what the operations of a history need.
+pub fn suit(options: &mut Options, history: &History) {
+    if history.extras.puts == Puts::Operands {
+        options.keyspace.merge = Some(value::operator());
+        options.merge_operators = value::operators();
+    }
+    if history.extras.feed {
+        options.retain_changes = Some(ALL_CHANGES);
+    }
+}
+
+const ALL_CHANGES: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
 
 /// Half of the time none. Otherwise with tags so short that they lead to wrong runs, and with few distinguishable
 /// runs.

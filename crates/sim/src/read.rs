@@ -1,8 +1,8 @@
 //! Reads a whole database in every way there is and compares the answers with the model's.
 
-use std::{fmt, ops::ControlFlow};
+use std::{fmt, io::Read as _, ops::ControlFlow};
 
-use bifold::{Db, Error, Pair, Range};
+use bifold::{Db, Error, Pair, Range, ValueReader};
 
 use crate::{
     driver::everything,
@@ -123,6 +123,7 @@ pub fn compare_everything(db: &Db, model: &Model, n: CommitNo) -> Result<(), Tro
             let right = model.get(id, key, n);
             expect_value("multi_get", key, right, found.as_deref())?;
             expect_value("get", key, right, tree.get(key)?.as_deref())?;
+            compare_reader("reader", key, right, tree.get_reader(key)?)?;
         }
     }
     Ok(())
@@ -265,4 +266,24 @@ pub fn expect_value(what: &str, key: &[u8], right: Option<Spec>, found: Option<&
     let right = right.map_or("nothing".to_owned(), |spec| spec.to_string());
     let found = found.map_or("nothing".to_owned(), describe);
     Err(Trouble::wrong(format!("{what} {}: expected {right}, found {found}", key.escape_ascii())))
+}
+
+/// Compares what a reader of a value yields with the right value.
+///
+/// # Errors
+/// How they differ, or the database's refusal.
+pub fn compare_reader(what: &str, key: &[u8], right: Option<Spec>, reader: Option<ValueReader>) -> Result<(), Trouble> {
+    let Some(mut reader) = reader else { return expect_value(what, key, right, None) };
+    let (len, mut bytes) = (reader.len(), Vec::new());
+    if let Err(error) = reader.read_to_end(&mut bytes) {
+        let text = error.to_string();
+        return Err(match error.downcast::<Error>() {
+            Ok(error) => Trouble::Refused(error),
+            Err(_) => Trouble::wrong(format!("{what} {}: {text}", key.escape_ascii())),
+        });
+    }
+    if bytes.len() as u64 != len {
+        return Err(Trouble::wrong(format!("{what} {}: {} bytes of {len}", key.escape_ascii(), bytes.len())));
+    }
+    expect_value(what, key, right, Some(&bytes))
 }

@@ -58,7 +58,12 @@ pub fn history(seed: u64) -> History {
             random.pick(&[Op::Reopen, Op::Flush, Op::Sync, Op::Snapshot(0), Op::DropSnapshot(0)].each_ref()).clone(),
         );
     }
-    History { seed, durability: Durability::Buffered, extras: Extras::None, ops: ops.into_iter().enumerate().collect() }
+    History {
+        seed,
+        durability: Durability::Buffered,
+        extras: Extras::default(),
+        ops: ops.into_iter().enumerate().collect(),
+    }
 }
 
 /// UniKV's design, with everything so small that a few values fill it.

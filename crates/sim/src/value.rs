@@ -25,7 +25,12 @@ impl Spec {
     /// The bytes: the tag, then runs that compress in every second value, and noise in the others.
     #[must_use]
     pub fn bytes(self) -> Vec<u8> {
-        (0..self.len as usize).map(|at| self.byte(at)).collect()
+        let mut bytes: Vec<u8> =
+            (0..self.len.div_ceil(8) as usize).flat_map(|at| self.word(at).to_le_bytes()).collect();
+        let head = bytes.len().min(4);
+        bytes[..head].copy_from_slice(&self.tag.to_le_bytes()[..head]);
+        bytes.truncate(self.len as usize);
+        bytes
     }
 
     /// The value of a key that had `older` and got this operand: the sum of their tags shows one that was lost or came
@@ -60,10 +65,6 @@ impl Spec {
         let first = rest.next().unwrap_or_default();
         let head_fits = first.iter().enumerate().all(|(at, &byte)| byte == self.byte_after(&head, at, 0));
         head_fits && rest.enumerate().all(|(at, chunk)| chunk == &self.word(at + 1).to_le_bytes()[..chunk.len()])
-    }
-
-    fn byte(self, at: usize) -> u8 {
-        self.byte_after(&self.tag.to_le_bytes(), at % 8, at / 8)
     }
 
     fn byte_after(self, head: &[u8; 4], at: usize, word: usize) -> u8 {

@@ -97,14 +97,17 @@ impl KeptLogs {
         self.files().map(|log| log.bytes).sum()
     }
 
-    /// Takes logs that nothing else needs from `now` on. Returns those to delete.
-    pub fn take(&mut self, logs: Vec<LogFile>, now: Duration) -> Vec<FileId> {
+    /// Takes logs that nothing else needs from `now` on. Returns those to delete. The newest one is not deleted before a
+    /// later log `is_marked` durably: without any mark, the next opening would not know that logs are kept.
+    pub fn take(&mut self, logs: Vec<LogFile>, now: Duration, is_marked: bool) -> Vec<FileId> {
         let Some(limits) = self.limits else { return logs.iter().map(|log| log.id).collect() };
         let (kept, mut gone): (Vec<LogFile>, Vec<LogFile>) = logs.into_iter().partition(|log| log.has_changes);
         self.logs.extend(kept.into_iter().map(|log| (log, now)));
         let age = Duration::from_millis(limits.millis);
         let is_old = |since: Duration| limits.millis > 0 && now.saturating_sub(since) > age;
+        let stay = usize::from(!is_marked && !planted!("delete_the_last_mark"));
         while let Some(&(oldest, since)) = self.logs.front()
+            && self.logs.len() > stay
             && (self.bytes() > limits.bytes || is_old(since))
         {
             gone.push(oldest);

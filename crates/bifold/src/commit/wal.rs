@@ -313,7 +313,8 @@ impl Wal {
         self.unsynced.retain(|log| log.id >= floor);
         let (forgotten, files) = self.files.drain(..).partition(|f| f.id < floor && f.id != current);
         self.files = files;
-        self.kept.take(forgotten, now)
+        // A log begins with its mark.
+        self.kept.take(forgotten, now, self.synced_bytes > 0)
     }
 
     /// The floor if no log before `id` is needed any more.

@@ -8,8 +8,8 @@ use std::{
 };
 
 use bifold::{
-    Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, MergeOperator, PlacementKind,
-    RetainChanges, Verdict,
+    Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, MergeOperator, Options,
+    PlacementKind, RetainChanges, Verdict,
 };
 use bifold_io::memory::Fate;
 
@@ -305,5 +305,31 @@ fn a_kill_right_after_an_opening_forgets_nothing() {
         replica.catch_up(&db);
         replica.is_of(db.default_keyspace(), &format!("{placement:?}"));
         assert_eq!(replica.commits, 50);
+    }
+}
+
+/// Even if no log before the one being written is kept, which may have nothing yet.
+#[test]
+fn no_power_loss_forgets_that_changes_are_kept() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let mut bed = bed(placement, RetainChanges { bytes: 1, age: None });
+        bed.options.durability = Durability::Buffered;
+        bed.reopen();
+        bed.ks().put(key(0), value(0, 0)).unwrap();
+        let mut random = numbers(11);
+        for at in 0..60 {
+            if random(3) > 0 {
+                bed.ks().put(key(at), value(at, 1)).unwrap();
+            }
+            bed.db().flush().unwrap();
+            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(u64::from(at))] {
+                let env = Env { fs: Arc::new(bed.fs.power_loss(fate)), ..bed.env() };
+                let options = Options { retain_changes: None, ..bed.options.clone() };
+                let db = Db::open_in(env, "/db", options).unwrap();
+                let found = db.changes(0).map(drop);
+                let are_kept = matches!(found, Ok(()) | Err(Error::ChangesGone { .. }));
+                assert!(are_kept, "{placement:?}, step {at}, {fate:?}: {found:?}");
+            }
+        }
     }
 }

@@ -20,15 +20,29 @@ pub enum Until {
     Far,
 }
 
-/// What else a history has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extras {
-    /// Nothing.
-    None,
-    /// A third of all puts have an instant.
+/// What the puts of a history have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Puts {
+    /// Nothing else.
+    #[default]
+    Plain,
+    /// A third of them have an instant.
     Instants,
-    /// A third of all puts are operands, and every keyspace has a merge operator.
+    /// A third of them are operands, and every keyspace has a merge operator.
     Operands,
+}
+
+/// What else a history has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras {
+    /// In its puts.
+    pub puts: Puts,
+    /// Ingests.
+    pub ingests: bool,
+    /// Large values.
+    pub large: bool,
+    /// A change feed. Ingests and large values are refused with it.
+    pub feed: bool,
 }
 
 impl Until {
@@ -43,15 +57,24 @@ impl Extras {
     /// Those of the history of a seed.
     #[must_use]
     pub fn of(seed: u64) -> Self {
-        Random::new(seed, "extras").pick(&[Self::None, Self::Instants, Self::Operands])
+        let puts = Random::new(seed, "extras").pick(&[Puts::Plain, Puts::Instants, Puts::Operands]);
+        let ways = Random::new(seed, "ways").below(5);
+        Self { puts, ingests: [1, 2].contains(&ways), large: [2, 3].contains(&ways), feed: ways == 4 }
     }
 
-    fn change(self, random: &mut Random, write: Write) -> Write {
-        match (self, write) {
-            (Self::Instants, Write::Put(name, key, value)) if random.below(3) == 0 => {
+    /// These without large values, for tests whose effort grows with the bytes of a database.
+    #[must_use]
+    pub fn without_large(self) -> Self {
+        Self { large: false, ..self }
+    }
+
+    /// This put as one that has them, perhaps.
+    pub(super) fn change(self, random: &mut Random, write: Write) -> Write {
+        match (self.puts, write) {
+            (Puts::Instants, Write::Put(name, key, value)) if random.below(3) == 0 => {
                 Write::PutUntil(name, key, value, random.pick(&[Until::Past, Until::Far, Until::Far, Until::Far]))
             }
-            (Self::Operands, Write::Put(name, key, value)) if random.below(3) == 0 => {
+            (Puts::Operands, Write::Put(name, key, value)) if random.below(3) == 0 => {
                 Write::Merge(name, key, value.at_least(value::OPERAND_BYTES_MIN))
             }
             (_, other) => other,
@@ -60,16 +83,16 @@ impl Extras {
 }
 
 impl History {
-    /// This history with those. Operations keep their positions.
+    /// This history with what its puts have. Operations keep their positions.
     #[must_use]
-    pub(super) fn with(self, extras: Extras) -> Self {
-        let mut random = Random::new(self.seed, "which puts have extras");
+    pub(super) fn with_extra_puts(self) -> Self {
+        let (extras, mut random) = (self.extras, Random::new(self.seed, "which puts have extras"));
         let mut changed = |write| extras.change(&mut random, write);
         let mut with_extras = |op| match op {
             Op::Write(write) => Op::Write(changed(write)),
             Op::Batch(durability, writes) => Op::Batch(durability, writes.into_iter().map(&mut changed).collect()),
             other => other,
         };
-        Self { extras, ops: self.ops.into_iter().map(|(at, op)| (at, with_extras(op))).collect(), ..self }
+        Self { ops: self.ops.into_iter().map(|(at, op)| (at, with_extras(op))).collect(), ..self }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bifold::{Batch, Keyspace, Result};
+use bifold::{Batch, Error, Ingest, Keyspace, Result};
 
 use super::{KeyNo, Span, Until, key_bytes};
 use crate::{
@@ -30,13 +30,10 @@ impl Write {
     #[must_use]
     pub fn change(&self) -> Change {
         match self {
-            Self::Put(name, key, value) | Self::PutUntil(name, key, value, Until::Far) => {
-                Change::Put(*name, key_bytes(*key), *value)
-            }
+            Self::Put(name, key, value) => Change::Put(*name, key_bytes(*key), *value),
+            Self::PutUntil(name, key, value, until) => Change::PutUntil(*name, key_bytes(*key), *value, *until),
             Self::Merge(name, key, operand) => Change::Merge(*name, key_bytes(*key), *operand),
-            Self::Delete(name, key) | Self::PutUntil(name, key, _, Until::Past) => {
-                Change::Delete(*name, key_bytes(*key))
-            }
+            Self::Delete(name, key) => Change::Delete(*name, key_bytes(*key)),
             Self::DeleteRange(name, span) => Change::DeleteRange(*name, span.bounds()),
         }
     }
@@ -84,6 +81,22 @@ impl Write {
             Self::DeleteRange(_, span) => batch.delete_range(tree, span.bounds()),
         }
         .map(drop)
+    }
+
+    /// Adds it to an ingest.
+    ///
+    /// # Errors
+    /// The ingest's; and anything but a put is refused.
+    pub fn add_to_ingest(&self, ingest: &mut Ingest) -> Result<()> {
+        match self {
+            Self::Put(_, key, value) => ingest.put(key_bytes(*key), value.bytes()),
+            Self::PutUntil(_, key, value, until) => {
+                ingest.put_until(key_bytes(*key), value.bytes(), Some(until.moment()))
+            }
+            Self::Merge(..) | Self::Delete(..) | Self::DeleteRange(..) => {
+                Err(Error::invalid("write", format!("`{self}` is no put, and ingests have only these")))
+            }
+        }
     }
 }
 
