@@ -13,7 +13,7 @@
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
-//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint
+//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
@@ -56,6 +56,17 @@ const CHANGES: u8 = 17;
 #[must_use]
 pub fn header(file: FileId) -> [u8; FILE_HEADER_BYTES] {
     frame::file_header(MAGIC, VERSION, file)
+}
+
+/// What the first record of a log says that is kept for the change feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// So many bytes of logs are kept that replay does not need.
+    pub bytes: u64,
+    /// For so many milliseconds; 0: however old they are.
+    pub millis: u64,
+    /// The kept log before this one; 0: there is none.
+    pub previous: FileId,
 }
 
 /// Encodes one commit at the end of a buffer.
@@ -140,11 +151,12 @@ impl<'a> LogEncoder<'a> {
         put_varint(self.out, next);
     }
 
-    /// Makes the record the first one of a log that is kept for the change feed, within these limits.
-    pub fn changes(&mut self, bytes: u64, millis: u64) {
+    /// Makes the record the first one of a log that is kept for the change feed.
+    pub fn kept(&mut self, kept: Kept) {
         self.out.push(CHANGES);
-        put_varint(self.out, bytes);
-        put_varint(self.out, millis);
+        put_varint(self.out, kept.bytes);
+        put_varint(self.out, kept.millis);
+        put_varint(self.out, kept.previous);
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -311,19 +323,19 @@ impl<'a> LogRecord<'a> {
         }
     }
 
-    /// The limits within which the log is kept for the change feed, in bytes and milliseconds, if the record says that.
+    /// What the record says about keeping the log for the change feed, if it is one that does.
     ///
     /// # Errors
     /// If it cannot be decoded.
-    pub fn keeps_changes(&self) -> Result<Option<(u64, u64)>, Corruption> {
+    pub fn kept(&self) -> Result<Option<Kept>, Corruption> {
         match self.payload.split_first() {
             Some((&CHANGES, rest)) => {
                 let mut input = Input::new(rest, "log record of changes");
-                let mut limits = || {
-                    let limits = (input.varint()?, input.varint()?);
-                    input.end().map(|()| limits)
+                let mut kept = || {
+                    let kept = Kept { bytes: input.varint()?, millis: input.varint()?, previous: input.varint()? };
+                    input.end().map(|()| kept)
                 };
-                limits().map(Some).map_err(|d: Corruption| d.at(self.offset + HEADER_BYTES as u64))
+                kept().map(Some).map_err(|d: Corruption| d.at(self.offset + HEADER_BYTES as u64))
             }
             _ => Ok(None),
         }

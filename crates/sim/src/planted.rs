@@ -297,6 +297,8 @@ pub const ALL: &[Planted] = &[
     bug("an_empty_log_is_a_gap", CHANGES),
     bug("feed_jumps_over_deleted_logs", CHANGES),
     bug("delete_the_last_mark", CHANGES),
+    bug("kept_logs_with_gaps", CHANGES),
+    bug("keep_before_a_gap", CHANGES),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),
     bug("large_named_before_sync", LARGE),

@@ -5,15 +5,16 @@
 //! └ deleted from here on, as soon as they take too many bytes or are too old
 //! ```
 //!
-//! A log that is kept begins with a record that says so, and has all values that its commits put. So an opening knows
-//! which logs are kept, and how long, without being told.
+//! A log that is kept begins with a mark, a record that says so and names the kept log before it, and has all values that
+//! its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap where a
+//! power loss has undone the deletion of an older log only.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, mem::replace, time::Duration};
 
 use bifold_contract::{FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
-    log::{LogEncoder, LogRecord},
+    log::{Kept, LogEncoder, LogRecord},
     names,
     walk::{Met, Walk},
 };
@@ -38,6 +39,8 @@ pub(crate) struct Limits {
 pub(crate) struct KeptLogs {
     /// `None`: none are.
     pub limits: Option<Limits>,
+    /// The newest log with a mark, needed for replay or not; 0: there is none. The next mark names it.
+    newest: FileId,
     logs: VecDeque<(LogFile, Duration)>,
 }
 
@@ -46,11 +49,6 @@ impl Limits {
     pub fn of(retain: &RetainChanges) -> Option<Self> {
         let millis = retain.age.map_or(0, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX).max(1));
         (retain.bytes > 0).then_some(Self { bytes: retain.bytes, millis })
-    }
-
-    /// Writes them as the first record of a log.
-    pub fn encode(self, encoder: &mut LogEncoder<'_>) {
-        encoder.changes(self.bytes, self.millis);
     }
 }
 
@@ -70,12 +68,17 @@ impl KeptLogs {
         // A log without changes in between would be a gap. One that has nothing yet is none.
         let is_interrupted = needed.contains(&Head::Other);
         let (mut logs, mut as_before) = (VecDeque::new(), needed.iter().rev().find_map(Head::limits));
+        let mut next_older = needed.iter().find_map(Head::previous);
         for &id in below.iter().rev().take_while(|_| !is_interrupted) {
-            let (limits, first) = match Head::of(dir, id)? {
-                Head::Kept { limits, first } => (limits, first),
+            let (limits, first, previous) = match Head::of(dir, id)? {
+                Head::Kept { limits, first, previous } => (limits, first, previous),
                 Head::Empty => continue,
                 Head::Other => break,
             };
+            if next_older.is_some_and(|next| id != next) && !planted!("kept_logs_with_gaps") {
+                break;
+            }
+            next_older = Some(previous);
             as_before = as_before.or(Some(limits));
             let bytes = dir.len(&names::log(id))?.unwrap_or(0);
             logs.push_front((LogFile { id, bytes, first, has_changes: true }, now));
@@ -84,7 +87,25 @@ impl KeptLogs {
         if limits.is_none() || planted!("forget_kept_logs") {
             logs.clear();
         }
-        Ok(Self { limits, logs })
+        let newest = logs.back().map_or(0, |(log, _)| log.id);
+        Ok(Self { limits, newest, logs })
+    }
+
+    /// What the mark at the beginning of log `id`, which comes next, says; `None` if it has none.
+    pub fn mark(&mut self, id: FileId) -> Option<Kept> {
+        let Limits { bytes, millis } = self.limits?;
+        Some(Kept { bytes, millis, previous: replace(&mut self.newest, id) })
+    }
+
+    /// Learns of a log that replay needs, which begins with `head`. They come oldest first. Returns whether a change
+    /// feed may read it.
+    pub fn learn(&mut self, id: FileId, head: &Head) -> bool {
+        match head {
+            Head::Kept { .. } => self.newest = id,
+            Head::Other => self.newest = 0,
+            Head::Empty => {}
+        }
+        *head != Head::Other
     }
 
     /// The logs, oldest first.
@@ -101,8 +122,19 @@ impl KeptLogs {
     /// later log `is_marked` durably: without any mark, the next opening would not know that logs are kept.
     pub fn take(&mut self, logs: Vec<LogFile>, now: Duration, is_marked: bool) -> Vec<FileId> {
         let Some(limits) = self.limits else { return logs.iter().map(|log| log.id).collect() };
-        let (kept, mut gone): (Vec<LogFile>, Vec<LogFile>) = logs.into_iter().partition(|log| log.has_changes);
-        self.logs.extend(kept.into_iter().map(|log| (log, now)));
+        let mut gone = Vec::new();
+        for log in logs {
+            // One that has nothing, not even a mark, is not worth keeping.
+            if log.bytes <= FILE_HEADER_BYTES as u64 {
+                gone.push(log.id);
+                continue;
+            }
+            self.logs.push_back((log, now));
+            if !log.has_changes && !planted!("keep_before_a_gap") {
+                // No feed can go beyond it.
+                gone.extend(self.logs.drain(..).map(|(log, _)| log.id));
+            }
+        }
         let age = Duration::from_millis(limits.millis);
         let is_old = |since: Duration| limits.millis > 0 && now.saturating_sub(since) > age;
         let stay = usize::from(!is_marked && !planted!("delete_the_last_mark"));
@@ -110,18 +142,19 @@ impl KeptLogs {
             && self.logs.len() > stay
             && (self.bytes() > limits.bytes || is_old(since))
         {
-            gone.push(oldest);
+            gone.push(oldest.id);
             self.logs.pop_front();
         }
-        gone.iter().map(|log| log.id).collect()
+        gone
     }
 }
 
 /// What the first record of a log says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
-    /// The log is kept within these limits. Its first operation has this number.
-    Kept { limits: Limits, first: SeqNo },
+    /// The log is kept within these limits. Its first operation has the number `first`, the kept log before it the
+    /// number `previous`.
+    Kept { limits: Limits, first: SeqNo, previous: FileId },
     /// There is none: the process ended before it had written one, or a power loss has taken it.
     Empty,
     /// The log is not kept.
@@ -139,16 +172,24 @@ impl Head {
             Met::End | Met::Torn(_) if !planted!("an_empty_log_is_a_gap") => return Ok(Self::Empty),
             _ => return Ok(Self::Other),
         };
-        let limits = record.keeps_changes().map_err(|damage| damage.of(reader.path()))?;
-        Ok(limits.map_or(Self::Other, |(bytes, millis)| Self::Kept {
+        let kept = record.kept().map_err(|damage| damage.of(reader.path()))?;
+        Ok(kept.map_or(Self::Other, |Kept { bytes, millis, previous }| Self::Kept {
             limits: Limits { bytes, millis },
             first: record.first_seqno,
+            previous,
         }))
     }
 
     fn limits(&self) -> Option<Limits> {
         match self {
             Self::Kept { limits, .. } => Some(*limits),
+            Self::Empty | Self::Other => None,
+        }
+    }
+
+    fn previous(&self) -> Option<FileId> {
+        match self {
+            Self::Kept { previous, .. } => Some(*previous),
             Self::Empty | Self::Other => None,
         }
     }

@@ -113,8 +113,8 @@ impl Wal {
 
     /// Notes at the beginning of a log that it is kept for the change feed, if it is.
     fn note_changes(&mut self) -> Result<()> {
-        let Some(limits) = self.kept.limits else { return Ok(()) };
-        self.append(0, |encoder| limits.encode(encoder)).map(drop)
+        let Some(mark) = self.kept.mark(self.current()) else { return Ok(()) };
+        self.append(0, |encoder| encoder.kept(mark)).map(drop)
     }
 
     /// Whether logs are kept for the change feed.

@@ -1,8 +1,9 @@
 //! The change feed: whoever applies it has the same entries.
 
 use std::{
-    collections::BTreeMap,
-    sync::Arc,
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::{Arc, Mutex},
     thread,
     time::{Duration, UNIX_EPOCH},
 };
@@ -11,7 +12,7 @@ use bifold::{
     Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, MergeOperator, Options,
     PlacementKind, RetainChanges, Verdict,
 };
-use bifold_io::memory::Fate;
+use bifold_io::memory::{Fate, OpKind};
 
 use crate::{
     bed::{Bed, numbers},
@@ -332,4 +333,61 @@ fn no_power_loss_forgets_that_changes_are_kept() {
             }
         }
     }
+}
+
+/// Changes were not kept for one opening, after which nobody had flushed what its log has.
+#[test]
+fn no_feed_jumps_over_a_log_without_changes() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let mut bed = bed(placement, ALL_OF_THEM);
+        bed.options.durability = Durability::Sync;
+        for (opening, retain) in
+            [Some(ALL_OF_THEM), Some(RetainChanges { bytes: 0, age: None }), Some(ALL_OF_THEM)].into_iter().enumerate()
+        {
+            bed.options.retain_changes = retain;
+            bed.fs = bed.fs.power_loss(Fate::DropUnsynced);
+            bed.reopen();
+            bed.ks().put(key(opening as u32), "1").unwrap();
+        }
+        bed.db().flush().unwrap();
+        let Err(Error::ChangesGone { first, .. }) = bed.db().changes(0) else { panic!("{placement:?}") };
+        assert_eq!(bed.db().changes(first - 1).unwrap().count(), 1, "{placement:?}");
+    }
+}
+
+/// Of several deletions, a power loss takes back any.
+#[test]
+fn no_feed_jumps_over_logs_that_are_gone() {
+    let mut bed = bed(PlacementKind::Inline, ALL_OF_THEM);
+    let write = |bed: &Bed, n: u32| {
+        bed.ks().put(key(n), value(n, 0)).unwrap();
+        bed.db().flush().unwrap();
+    };
+    (0..12).for_each(|n| write(&bed, n));
+    bed.options.retain_changes = Some(RetainChanges { bytes: 400, age: None });
+    bed.reopen();
+    // Deletes all but the last ones.
+    let (images, fs) = (Arc::new(Mutex::new(Vec::new())), bed.fs.clone());
+    let taken = Arc::clone(&images);
+    bed.fs.set_hook(Some(Arc::new(move |call: u64, _: OpKind, _: &Path| {
+        let fates = [2 * call, 2 * call + 1].map(Fate::Random);
+        taken.lock().unwrap().extend(fates.map(|fate| fs.power_loss(fate)));
+    })));
+    write(&bed, 12);
+    bed.fs.set_hook(None);
+    let mut lengths = BTreeSet::new();
+    for (at, fs) in images.lock().unwrap().drain(..).enumerate() {
+        let options = Options { retain_changes: None, ..bed.options.clone() };
+        let db = Db::open_in(Env { fs: Arc::new(fs), ..bed.env() }, "/db", options).unwrap();
+        let first = match db.changes(0) {
+            Err(Error::ChangesGone { first, .. }) => first,
+            other => other.map(|_| 1).unwrap(),
+        };
+        let seen: Vec<u64> = db.changes(first - 1).unwrap().map(|change| change.unwrap().seqno).collect();
+        let right: Vec<u64> = (first..first + seen.len() as u64).collect();
+        assert_eq!(seen, right, "image {at}");
+        assert!(seen.last().is_some_and(|&last| last >= 12), "image {at}: {seen:?}");
+        lengths.insert(seen.len());
+    }
+    assert!(lengths.len() > 2, "{lengths:?}");
 }

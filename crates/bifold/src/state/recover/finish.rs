@@ -93,8 +93,13 @@ fn begin(
     state: &ManifestState,
     found: &Logs,
     (trees, numbers): (&[Arc<Tree>], &Numbers),
-    (next_seqno, kept): (SeqNo, KeptLogs),
+    (next_seqno, mut kept): (SeqNo, KeptLogs),
 ) -> Result<(ManifestFile, Wal)> {
+    let mut needed = Vec::new();
+    for log in &found.logs {
+        let has_changes = kept.learn(log.id, &Head::of(dir, log.id)?);
+        needed.push(LogFile { id: log.id, bytes: log.bytes, first: log.first, has_changes });
+    }
     let log = numbers.take();
     let forget = |_: &Error| {
         let _the_next_opening_removes_them =
@@ -115,10 +120,7 @@ fn begin(
             forget(error)
         }
     })?;
-    for log in &found.logs {
-        let has_changes = matches!(Head::of(dir, log.id)?, Head::Kept { .. });
-        wal.adopt([LogFile { id: log.id, bytes: log.bytes, first: log.first, has_changes }]);
-    }
+    wal.adopt(needed);
     Ok((manifest, wal))
 }
 
