@@ -49,8 +49,7 @@ impl SmallDatabase {
     /// What went wrong without any damage.
     pub fn new(seed: u64) -> Result<Self, Trouble> {
         let mix = Mix { ops: 60, keys: 40, flavor: Flavor::Files };
-        // Verification does not read logs that only the change feed needs.
-        let extras = Extras { feed: false, ..Extras::of(seed).without_large() };
+        let extras = Extras::of(seed).without_large();
         let mut history = History::with_extras(seed, mix, extras);
         history.durability = Durability::Buffered;
         let mut set = OptionSet::of(&history, 0);

@@ -71,6 +71,7 @@ const OVERLOOKS: Test = Test::Unit("bifold", "transaction::validate::tests");
 const AT_ONCE: Test = Test::Unit("bifold-values", "value_files::ahead::");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
 const CLOSED_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_durable_commit");
+const KEPT_LOGS: Test = Test::Unit("bifold", "wal::closed_tests::a_log_that_is_only_kept");
 const REGION: Test = Test::Unit("bifold-io", "region::");
 const OVER_CRASHES: Test = Test::Integration("bifold-over", "all", "crashes::power_losses");
 const OVER_NOTES: Test = Test::Integration("bifold-over", "all", "crashes::a_note");
@@ -296,7 +297,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_kept_logs", CHANGES),
     bug("an_empty_log_is_a_gap", CHANGES),
     bug("feed_jumps_over_deleted_logs", CHANGES),
-    bug("delete_the_last_mark", CHANGES),
+    bug("keep_hollow_logs", KEPT_LOGS),
     bug("kept_logs_with_gaps", CHANGES),
     bug("keep_before_a_gap", CHANGES),
     bug("filter_overlooks_newer", FILTERS),

@@ -8,7 +8,7 @@
 //! While another process writes, it verifies the state that it finds at the beginning, as a reader of that state would
 //! see it ([`crate::state::follow`]). Nothing is deleted until it ends.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
 
 use bifold_contract::{Corruption, Error, FileId, LargeFileMeta, Result, TableMeta};
 use bifold_format::names;
@@ -24,11 +24,14 @@ use bifold_values::parts::{
     value_files::{self, FileAccess, restore_names},
 };
 
-use crate::state::{
-    follow::{log_spans, patiently},
-    numbers::Numbers,
-    presets::OwnPlacements,
-    recover::{Files, LogSpan, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
+use crate::{
+    commit::kept_logs::{self, KeptLogs},
+    state::{
+        follow::{log_spans, patiently},
+        numbers::Numbers,
+        presets::OwnPlacements,
+        recover::{Files, LogSpan, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
+    },
 };
 
 /// What a verification found.
@@ -109,6 +112,7 @@ pub fn verify_in(
     for file in check.logs(&state, &files, &mut progress).values() {
         check.large(file, &mut progress);
     }
+    check.kept_logs(&state, &files, &mut progress);
     Ok(check.report)
 }
 
@@ -259,6 +263,21 @@ impl Check<'_> {
                 }
                 BTreeMap::new()
             }
+        }
+    }
+
+    /// Reads the logs that only the change feed needs.
+    fn kept_logs(&mut self, state: &ManifestState, files: &Files, progress: &mut impl FnMut(VerifyProgress<'_>)) {
+        let (needed, below): (Vec<FileId>, Vec<FileId>) = files.logs.iter().partition(|&&id| id >= state.log_floor.log);
+        let found = self.patiently(|| KeptLogs::find(&self.dir, (&below, &needed), None, Duration::ZERO));
+        let kept = match found {
+            Ok(kept) => kept,
+            Err(error) => return self.report.problems.push(error),
+        };
+        for id in kept.unmarked.into_iter().chain(kept.files().map(|log| log.id)) {
+            self.begin(&names::log(id), progress);
+            let damage = self.patiently(|| kept_logs::verify(&self.dir, id)).err();
+            self.report.problems.extend(damage);
         }
     }
 

@@ -5,16 +5,16 @@
 //! └ deleted from here on, as soon as they take too many bytes or are too old
 //! ```
 //!
-//! A log that is kept begins with a mark, a record that says so and names the kept log before it, and has all values that
-//! its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap where a
-//! power loss has undone the deletion of an older log only.
+//! A log that is kept begins with a mark, a record that says so and names the kept log before it, and has all values
+//! that its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap
+//! where a power loss has undone the deletion of an older log only.
 
 use std::{collections::VecDeque, mem::replace, time::Duration};
 
-use bifold_contract::{FileId, IoSource, Result, SeqNo, planted};
+use bifold_contract::{Corruption, FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
-    log::{Kept, LogEncoder, LogRecord},
+    log::{self, Kept, LogRecord},
     names,
     walk::{Met, Walk},
 };
@@ -41,6 +41,8 @@ pub(crate) struct KeptLogs {
     pub limits: Option<Limits>,
     /// The newest log with a mark, needed for replay or not; 0: there is none. The next mark names it.
     newest: FileId,
+    /// The one before the oldest of them, if its mark is damaged: an opening does not keep it.
+    pub unmarked: Option<FileId>,
     logs: VecDeque<(LogFile, Duration)>,
 }
 
@@ -69,9 +71,14 @@ impl KeptLogs {
         let is_interrupted = needed.contains(&Head::Other);
         let (mut logs, mut as_before) = (VecDeque::new(), needed.iter().rev().find_map(Head::limits));
         let mut next_older = needed.iter().find_map(Head::previous);
+        let mut unmarked = None;
         for &id in below.iter().rev().take_while(|_| !is_interrupted) {
             let (limits, first, previous) = match Head::of(dir, id)? {
                 Head::Kept { limits, first, previous } => (limits, first, previous),
+                _ if next_older == Some(id) => {
+                    unmarked = Some(id);
+                    break;
+                }
                 Head::Empty => continue,
                 Head::Other => break,
             };
@@ -88,7 +95,7 @@ impl KeptLogs {
             logs.clear();
         }
         let newest = logs.back().map_or(0, |(log, _)| log.id);
-        Ok(Self { limits, newest, logs })
+        Ok(Self { limits, newest, unmarked, logs })
     }
 
     /// What the mark at the beginning of log `id`, which comes next, says; `None` if it has none.
@@ -118,9 +125,8 @@ impl KeptLogs {
         self.files().map(|log| log.bytes).sum()
     }
 
-    /// Takes logs that nothing else needs from `now` on. Returns those to delete. The newest one is not deleted before a
-    /// later log `is_marked` durably: without any mark, the next opening would not know that logs are kept.
-    pub fn take(&mut self, logs: Vec<LogFile>, now: Duration, is_marked: bool) -> Vec<FileId> {
+    /// Takes logs that nothing else needs from `now` on. Returns those to delete.
+    pub fn take(&mut self, logs: Vec<LogFile>, now: Duration) -> Vec<FileId> {
         let Some(limits) = self.limits else { return logs.iter().map(|log| log.id).collect() };
         let mut gone = Vec::new();
         for log in logs {
@@ -137,15 +143,45 @@ impl KeptLogs {
         }
         let age = Duration::from_millis(limits.millis);
         let is_old = |since: Duration| limits.millis > 0 && now.saturating_sub(since) > age;
-        let stay = usize::from(!is_marked && !planted!("delete_the_last_mark"));
         while let Some(&(oldest, since)) = self.logs.front()
-            && self.logs.len() > stay
             && (self.bytes() > limits.bytes || is_old(since))
         {
             gone.push(oldest.id);
             self.logs.pop_front();
         }
         gone
+    }
+}
+
+/// Reads a log that is kept from its first byte to its last one.
+///
+/// # Errors
+/// Damage, I/O errors.
+pub(crate) fn verify(dir: &Dir, id: FileId) -> Result<()> {
+    let reader = dir.open(&names::log(id))?;
+    let damage =
+        |offset, what, expected: &str, found: &str| Corruption::new(offset, what, expected, found).of(reader.path());
+    let mut header = [0; FILE_HEADER_BYTES];
+    if reader.len() < FILE_HEADER_BYTES as u64 {
+        return Err(damage(0, "log header", "a whole one", "one that is cut short"));
+    }
+    reader.read_at(&mut header, 0, IoSource::Recovery)?;
+    log::check_header(&header, id).map_err(|damage| damage.of(reader.path()))?;
+    if !matches!(Head::of(dir, id)?, Head::Kept { .. }) {
+        let expected = "a mark, which says that the log is kept for the change feed";
+        return Err(damage(FILE_HEADER_BYTES as u64, "log record", expected, "another record, or a damaged one"));
+    }
+    let mut walk = Walk::new(id, FILE_HEADER_BYTES as u64, reader.len());
+    loop {
+        match walk.step(|buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery))? {
+            Met::Record(..) => {}
+            Met::End => return Ok(()),
+            // It was synced to its end before anything stopped needing it.
+            Met::Torn(at) => return Err(damage(at, "log record", "a whole one", "one that is cut short")),
+            Met::Damaged { offset, expected, found } => {
+                return Err(Corruption::new(offset, "log record", expected, found).of(reader.path()));
+            }
+        }
     }
 }
 

@@ -313,14 +313,26 @@ impl Wal {
         self.unsynced.retain(|log| log.id >= floor);
         let (forgotten, files) = self.files.drain(..).partition(|f| f.id < floor && f.id != current);
         self.files = files;
-        // A log begins with its mark.
-        self.kept.take(forgotten, now, self.synced_bytes > 0)
+        self.kept.take(forgotten, now)
     }
 
     /// The floor if no log before `id` is needed any more.
     pub fn floor_at(&self, id: FileId) -> LogFloor {
+        let id = id.min(self.first_unsynced());
         let first = self.files.iter().find(|f| f.id >= id).map_or(self.next_seqno, |f| f.first);
         LogFloor { log: id, first }
+    }
+
+    /// The first log that is not ready to be kept for the change feed. A log that only the feed needs is synced to its
+    /// end, and a later one says durably that logs are kept: else a power loss would leave a hole, or the next opening
+    /// keep none of them.
+    fn first_unsynced(&self) -> FileId {
+        match self.unsynced.first() {
+            _ if !self.keeps_changes() || planted!("keep_hollow_logs") => FileId::MAX,
+            Some(closed) => closed.id,
+            None if self.synced_bytes > 0 => FileId::MAX,
+            None => self.files.iter().rev().nth(1).map_or(FileId::MAX, |before| before.id),
+        }
     }
 
     /// What must be synced so that everything appended so far is durable.

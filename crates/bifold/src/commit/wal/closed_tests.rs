@@ -9,8 +9,14 @@ use bifold_io::{
 
 use super::*;
 use crate::{
-    api::options::{Durability, Options, Workers},
-    commit::op::{Act, Op},
+    api::{
+        changes::RetainChanges,
+        options::{Durability, Options, Workers},
+    },
+    commit::{
+        kept_logs,
+        op::{Act, Op},
+    },
     engine::Engine,
     state::recover::recover,
 };
@@ -19,10 +25,14 @@ use crate::{
 const KEYSPACES: usize = 60;
 
 fn open(fs: &MemoryFs, open_files_max: u32) -> Arc<Engine> {
+    open_with(fs, Options { open_files_max, ..Options::default() })
+}
+
+fn open_with(fs: &MemoryFs, options: Options) -> Arc<Engine> {
     let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
     // No worker runs, so each sealed memtable keeps a log that was closed with it.
     let workers = Workers::Threads(2);
-    let options = Options { workers, memtable_bytes: 4 << 10, open_files_max, ..Options::default() };
+    let options = Options { workers, memtable_bytes: 4 << 10, ..options };
     recover(env, Path::new("/db"), options).unwrap()
 }
 
@@ -70,5 +80,25 @@ fn a_durable_commit_has_all_closed_logs_before_it() {
     for number in 0..KEYSPACES {
         let tree = engine.trees.named(&format!("k{number}")).unwrap();
         assert!(engine.reader.get(&tree, &[0], None).unwrap().is_some(), "keyspace {number} is empty");
+    }
+}
+
+/// Their keyspaces are dropped, so nothing but the change feed needs these logs.
+#[test]
+fn a_log_that_is_only_kept_is_durable_to_its_end() {
+    let fs = MemoryFs::new();
+    let retain_changes = Some(RetainChanges { bytes: 1 << 30, age: None });
+    let engine = open_with(&fs, Options { open_files_max: 1000, retain_changes, ..Options::default() });
+    seal_many(&engine, Durability::Buffered);
+    for number in 0..KEYSPACES {
+        assert!(engine.state.drop_keyspace(&format!("k{number}")).unwrap());
+    }
+    for is_synced in [false, true] {
+        engine.state.delete_logs().unwrap();
+        let kept: Vec<FileId> = engine.wal.hold().kept().files().map(|log| log.id).collect();
+        assert!(!is_synced || kept.len() >= KEYSPACES, "{kept:?}");
+        let image = Dir::new(Arc::new(fs.power_loss(Fate::DropUnsynced)), Path::new("/db"));
+        kept.iter().for_each(|&id| kept_logs::verify(&image, id).unwrap());
+        engine.syncs.sync().unwrap();
     }
 }
