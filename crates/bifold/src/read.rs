@@ -2,6 +2,7 @@
 
 mod above;
 pub(crate) mod estimate;
+mod fold;
 pub(crate) mod get;
 pub(crate) mod keys;
 pub(crate) mod large;
