@@ -1,6 +1,7 @@
 //! Point reads and iterators.
 
 mod above;
+mod chain;
 pub(crate) mod estimate;
 mod fold;
 pub(crate) mod get;

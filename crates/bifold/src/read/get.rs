@@ -163,7 +163,13 @@ impl Reader {
 
     /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is
     /// dropped.
-    fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], sight: Sight) -> Result<Option<Value>> {
+    pub(super) fn find_moved(
+        &self,
+        tree: &Tree,
+        values: &Arc<Values>,
+        key: &[u8],
+        sight: Sight,
+    ) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
             let now = tree.view();

@@ -123,7 +123,7 @@ impl<'v> Operands<'v> {
     }
 
     /// Takes the next version. Returns whether older ones count.
-    fn take(
+    pub fn take(
         &mut self,
         kind: Kind,
         seqno: SeqNo,
@@ -137,7 +137,9 @@ impl<'v> Operands<'v> {
         self.base = if kind.expires() {
             // Nothing expires in a keyspace with operands. If it did, no value were true for long.
             self.steps.clear();
-            is_alive(expiry::split(payload.as_ref()).0).then(|| payload.without_instant().into_live(kind, seqno)).flatten()
+            is_alive(expiry::split(payload.as_ref()).0)
+                .then(|| payload.without_instant().into_live(kind, seqno))
+                .flatten()
         } else {
             payload.into_live(kind, seqno)
         };

@@ -140,3 +140,107 @@ impl Drop for Steps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bifold_contract::{Entry, Kind, SeqNo};
+    use bifold_format::filter::key_hash;
+
+    use super::{super::Memtable, *};
+    use crate::cursor::Cursor;
+
+    const KEY: &[u8] = b"key";
+
+    fn with_operands(operands: SeqNo) -> Arc<Memtable> {
+        let memtable = Arc::new(Memtable::new());
+        let mut writer = memtable.writer();
+        (1..=operands).for_each(|seqno| writer.insert(&Entry::operand(KEY, seqno, b"operand")));
+        drop(writer);
+        memtable
+    }
+
+    /// The numbers of steps that `snapshot` comes to, and what was left there.
+    fn steps(memtable: &Memtable, snapshot: SeqNo) -> Vec<(SeqNo, Option<Vec<u8>>)> {
+        let steps = memtable.versions(KEY, key_hash(KEY), snapshot).filter(|version| version.step.is_some());
+        steps.map(|version| (version.entry.seqno, version.value.map(<[u8]>::to_vec))).collect()
+    }
+
+    fn keep(memtable: &Memtable, at: SeqNo, value: &[u8], walked_bytes: usize) {
+        let version = memtable.versions(KEY, key_hash(KEY), at).next().unwrap();
+        assert_eq!(version.entry.seqno, at);
+        version.step.unwrap().keep(value, walked_bytes);
+    }
+
+    #[test]
+    fn each_sixteenth_operand_in_a_row_is_a_step() {
+        let memtable = with_operands(40);
+        memtable.writer().insert(&Entry::inline(KEY, 41, b"value"));
+        let mut writer = memtable.writer();
+        (42..=60).for_each(|seqno| writer.insert(&Entry::operand(KEY, seqno, b"")));
+        assert_eq!(steps(&memtable, 60), [(57, None), (32, None), (16, None)]);
+        assert_eq!(steps(&memtable, 31), [(16, None)]);
+        let kinds: Vec<_> = memtable.versions(KEY, key_hash(KEY), 42).take(3).map(|v| v.entry.kind).collect();
+        assert_eq!(kinds, [Kind::Operand, Kind::Inline, Kind::Operand]);
+        assert!(memtable.versions(b"other", key_hash(b"other"), 60).next().is_none());
+    }
+
+    #[test]
+    fn a_step_keeps_the_first_value_and_nothing_else_changes() {
+        let memtable = with_operands(40);
+        let bytes = memtable.bytes();
+        keep(&memtable, 32, b"first", 1000);
+        keep(&memtable, 32, b"second", 1000);
+        assert_eq!(steps(&memtable, 40), [(32, Some(b"first".to_vec())), (16, None)]);
+        assert_eq!(memtable.bytes(), bytes, "the writer has counted it");
+        let mut cursor = memtable.cursor();
+        cursor.first().unwrap();
+        for seqno in (1..=40).rev() {
+            assert_eq!(cursor.entry(), Some(Entry::operand(KEY, seqno, b"operand")));
+            cursor.next().unwrap();
+        }
+        assert_eq!(cursor.entry(), None);
+    }
+
+    #[test]
+    fn values_take_what_is_set_aside_and_no_more() {
+        let memtable = with_operands(32);
+        keep(&memtable, 32, &[0; 300], 1000);
+        assert_eq!(memtable.steps.taken_bytes(), 0, "more than a quarter of what was walked");
+        keep(&memtable, 32, &[0; 300], 1 << 20);
+        assert_eq!(memtable.steps.taken_bytes(), 0, "more than two steps have set aside");
+        let memtable = with_operands(16 * 1000);
+        for step in 1..=1000 {
+            keep(&memtable, 16 * step, &[0; 1000], 1 << 20);
+        }
+        let taken = memtable.steps.taken_bytes();
+        assert!(taken > memtable.steps.bytes() / 2 && taken <= memtable.steps.bytes(), "{taken}");
+        let kept = steps(&memtable, SeqNo::MAX).iter().filter(|(_, value)| value.is_some()).count();
+        assert!(kept * 1000 <= taken && memtable.steps.bytes() * 4 <= memtable.data_bytes(), "{kept} values");
+    }
+
+    #[test]
+    fn readers_leave_values_while_a_writer_goes_on() {
+        let memtable = with_operands(1);
+        let last: SeqNo = if cfg!(miri) { 200 } else { 20_000 };
+        let read = || {
+            while memtable.max_seqno() < Some(last) {
+                for version in memtable.versions(KEY, key_hash(KEY), SeqNo::MAX).take(100) {
+                    let number = version.entry.seqno.to_le_bytes();
+                    assert!(version.value.is_none_or(|value| value == number), "{}", version.entry.seqno);
+                    version.step.into_iter().for_each(|step| step.keep(&number, 1000));
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(read)));
+            for seqno in 2..=last {
+                memtable.writer().insert(&Entry::operand(KEY, seqno, b"operand"));
+            }
+        });
+        let kept = steps(&memtable, last).iter().filter(|(_, value)| value.is_some()).count();
+        let bytes = kept * (size_of::<SeqNo>() + size_of::<Kept>() + 2 * ALLOCATION_BYTES);
+        assert_eq!(memtable.steps.taken_bytes(), bytes, "values that came too late are given back");
+    }
+}
