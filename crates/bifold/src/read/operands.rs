@@ -22,7 +22,7 @@ use super::{
 };
 use crate::state::{
     time::Sight,
-    tree::{Tree, Values, View},
+    tree::{Settings, Tree, Values, View},
 };
 
 /// What a key has, from the newest version to the one that ends the chain.
@@ -220,7 +220,7 @@ impl Reader {
             Some(Looked::Answer(value)) => value,
             Some(moved) => return Ok(moved),
         };
-        let combine = |older: Option<&[u8]>, newer: &[u8]| combined(tree, key, (older, newer));
+        let combine = |older: Option<&[u8]>, newer: &[u8]| combined_as(&view.settings, tree, key, (older, newer));
         let mut below = operands.len();
         for Passed { step, above, above_bytes } in steps.into_iter().rev() {
             let above = if planted!("step_keeps_what_is_newer") { 0 } else { above };
@@ -253,14 +253,23 @@ impl Reader {
 ///
 /// # Errors
 /// [`Error::Merge`].
-pub(crate) fn combined(tree: &Tree, key: &[u8], (older, newer): (Option<&[u8]>, &[u8])) -> Result<Vec<u8>> {
+pub(crate) fn combined(tree: &Tree, key: &[u8], two: (Option<&[u8]>, &[u8])) -> Result<Vec<u8>> {
+    combined_as(&tree.view().settings, tree, key, two)
+}
+
+fn combined_as(
+    settings: &Settings,
+    tree: &Tree,
+    key: &[u8],
+    (older, newer): (Option<&[u8]>, &[u8]),
+) -> Result<Vec<u8>> {
     let failed = |operator: &str, reason: String| Error::Merge {
         keyspace: tree.name.clone(),
         key: key.into(),
         operator: operator.to_owned(),
         reason,
     };
-    match &tree.view().settings.options.merge {
+    match &settings.options.merge {
         Some(operator) => operator.combine(key, older, newer).map_err(|reason| failed(operator.name(), reason)),
         None => Err(failed("", "the keyspace has no merge operator".to_owned())),
     }

@@ -212,7 +212,7 @@ fn the_second_read_of_a_long_chain_calls_the_operator_few_times() {
         let expected = merge(&bed, n);
         assert_eq!(read(&bed), expected);
         let again = called();
-        assert!(again <= 32, "{again} calls after {n} operands");
+        assert!(again <= 16, "{again} calls after {n} operands");
     }
     let before = bed.db().snapshot();
     let old = read(&bed);
@@ -222,9 +222,9 @@ fn the_second_read_of_a_long_chain_calls_the_operator_few_times() {
     read(&bed);
     called();
     assert_eq!(before.get(bed.ks(), "hot").unwrap().unwrap().to_vec(), old);
-    assert!(called() <= 32, "a snapshot has the steps below it");
+    assert!(called() <= 16, "a snapshot has the steps below it");
     assert_eq!(entries(bed.ks().iter()).len(), 1);
-    assert!(called() <= 32, "an iterator has them, too");
+    assert!(called() <= 16, "an iterator has them, too");
     drop(before);
     // What is left in memory is not what is written.
     let expected = read(&bed);

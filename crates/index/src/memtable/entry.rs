@@ -10,7 +10,8 @@
 //! memory: with 24 B keys, the two heads and the key take 60 B. A later version goes to the next free space of the
 //! arena. The key's head points at the newest version, and each version at the next older one.
 //!
-//! Operands in a row are counted: the place of the first is 0, and behind 15 comes 0 again. Those at place 15 are steps
+//! The lowest bits of `newest` say whether that version is an operand, and at which place: the writer does not access an
+//! older version. Operands in a row are counted: the place of the first is 0, and behind 3 comes 0 again. Those at place 3 are steps
 //! ([`super::steps`]): before its head such a version has a slot for the value that the key has at its number.
 //!
 //! Invariants: everything except `newest` and slots is written before another thread can see it and never changes
@@ -34,6 +35,7 @@ use crate::cpu::prefetch_lines;
 /// The header before the bytes of a key.
 #[repr(C)]
 pub(super) struct KeyHead {
+    /// With [`TAG_MASK`].
     newest: AtomicPtr<VersionHead>,
     len: u32,
 }
@@ -42,7 +44,7 @@ pub(super) struct KeyHead {
 #[repr(C)]
 struct VersionHead {
     older: *const VersionHead,
-    /// The sequence number in the upper seven bytes, then four bits for an operand's place and four for the kind.
+    /// The sequence number in the upper seven bytes, then two bits for an operand's place and four for the kind.
     stamp: u64,
     len: u32,
 }
@@ -53,16 +55,20 @@ const PAYLOAD_AT: usize = offset_of!(VersionHead, len) + size_of::<u32>();
 
 /// The bits of a stamp for an operand's place.
 const PLACE_SHIFT: u32 = 4;
-const PLACE_MASK: u64 = 0xf;
+const PLACE_MASK: u64 = 0b11;
 const KIND_MASK: u64 = 0xf;
 
 /// The place of a step, and how many operands there are from one to the next.
 const STEP_PLACE: u64 = PLACE_MASK;
 pub(super) const STEP_OPERANDS: usize = STEP_PLACE as usize + 1;
 
+/// The bits of a pointer to the newest version: 0, or the place of the next operand in a row, counted from 1.
+const TAG_MASK: usize = ENTRY_ALIGN_BYTES - 1;
+
 const SLOT_BYTES: usize = size_of::<Slot>();
 
 const _: () = assert!(align_of::<KeyHead>() <= ENTRY_ALIGN_BYTES && align_of::<VersionHead>() <= ENTRY_ALIGN_BYTES);
+const _: () = assert!(STEP_OPERANDS <= TAG_MASK);
 const _: () = assert!(align_of::<Slot>() <= ENTRY_ALIGN_BYTES && SLOT_BYTES.is_multiple_of(ENTRY_ALIGN_BYTES));
 
 /// A key in an arena that outlives `'m`.
@@ -94,7 +100,7 @@ impl<'m> Key<'m> {
         unsafe {
             let version = space.add(version_at);
             write_version(version, entry, 0, ptr::null());
-            head.write(KeyHead { newest: AtomicPtr::new(version.cast().as_ptr()), len: len_of(entry.key) });
+            head.write(KeyHead { newest: AtomicPtr::new(tagged(version, entry.kind, 0)), len: len_of(entry.key) });
             ptr::copy_nonoverlapping(entry.key.as_ptr(), space.add(KEY_AT).as_ptr(), entry.key.len());
         }
         Self { head, life: PhantomData }
@@ -103,8 +109,8 @@ impl<'m> Key<'m> {
     /// Adds a version of the same key, newer than all existing ones. Returns whether it is a step. Only the thread
     /// that holds the arena may call this.
     pub(super) fn push(self, arena: &mut Arena, entry: &Entry<'_>) -> bool {
-        let newest = self.newest();
-        let place = if entry.kind == Kind::Operand { newest.next_place() } else { 0 };
+        let (newest, tag) = self.newest_and_tag();
+        let place = if entry.kind == Kind::Operand { tag as u64 & PLACE_MASK } else { 0 };
         let is_step = place == STEP_PLACE;
         let head_at = if is_step { SLOT_BYTES } else { 0 };
         let space = arena.entry_space(head_at + PAYLOAD_AT + entry.payload.len());
@@ -119,7 +125,7 @@ impl<'m> Key<'m> {
             version
         };
         // Release: a reader that sees the version sees its content.
-        self.head().newest.store(version.cast().as_ptr(), Ordering::Release);
+        self.head().newest.store(tagged(version, entry.kind, place), Ordering::Release);
         is_step
     }
 
@@ -161,9 +167,16 @@ impl<'m> Key<'m> {
     /// Its newest version.
     #[inline]
     pub(super) fn newest(self) -> VersionRef<'m> {
+        self.newest_and_tag().0
+    }
+
+    #[inline]
+    fn newest_and_tag(self) -> (VersionRef<'m>, usize) {
         let newest = self.head().newest.load(Ordering::Acquire);
-        // SAFETY: `create` and `push` store only complete versions in the same arena.
-        VersionRef { head: unsafe { NonNull::new_unchecked(newest) }, life: PhantomData }
+        let version = newest.map_addr(|address| address & !TAG_MASK);
+        // SAFETY: `create` and `push` store only complete versions in the same arena, which are aligned.
+        let version = VersionRef { head: unsafe { NonNull::new_unchecked(version) }, life: PhantomData };
+        (version, newest.addr() & TAG_MASK)
     }
 
     /// Its newest version that is not newer than `snapshot`.
@@ -193,12 +206,6 @@ impl<'m> VersionRef<'m> {
     #[inline]
     pub(super) fn older(self) -> Option<Self> {
         NonNull::new(self.head().older.cast_mut()).map(|head| Self { head, life: PhantomData })
-    }
-
-    /// The place of an operand right above this version.
-    fn next_place(self) -> u64 {
-        let stamp = self.head().stamp;
-        if stamp & KIND_MASK == Kind::Operand as u64 { (stamp >> PLACE_SHIFT) + 1 & PLACE_MASK } else { 0 }
     }
 
     /// Its slot, if it is a step.
@@ -233,6 +240,12 @@ impl<'m> VersionRef<'m> {
         };
         Entry { key: key.bytes(), seqno: self.seqno(), kind, payload }
     }
+}
+
+/// A pointer to a version, with what the next one needs to know of it.
+fn tagged(version: NonNull<u8>, kind: Kind, place: u64) -> *mut VersionHead {
+    let tag = if kind == Kind::Operand { place as usize + 1 } else { 0 };
+    version.cast::<VersionHead>().as_ptr().map_addr(|address| address | tag)
 }
 
 /// The bytes of a version with so long a payload.

@@ -1,11 +1,11 @@
-//! What keys with many operands had at some of them, so that a read does not combine all.
+//! What keys with several operands had at some of them, so that a read does not combine all.
 //!
 //! ```text
-//! operand 57 ─▶ … ─▶ operand 48, a step ─▶ … ─▶ operand 32, a step ─▶ …     newest first
-//!                    slot: the value at 48       slot: empty
+//! operand 14 ─▶ 13 ─▶ operand 12, a step ─▶ 11 ─▶ 10 ─▶ 9 ─▶ operand 8, a step ─▶ …     newest first
+//!                     slot: the value at 12                  slot: empty
 //! ```
 //!
-//! Each 16th operand in a row is a step. Whoever writes leaves its slot empty; a reader that has combined everything
+//! Each fourth operand in a row is a step. Whoever writes leaves its slot empty; a reader that has combined everything
 //! below a step leaves there what the key has at its number. The next reader ends its walk there. So no function of a
 //! user's runs while a commit is made, and operands that nobody reads are combined by the flush alone.
 //!
@@ -17,7 +17,8 @@
 //! operands take, and counted with the memtable whether it is used or not.
 
 use std::{
-    ptr,
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    ptr::{self, NonNull},
     sync::atomic::{
         AtomicPtr, AtomicUsize,
         Ordering::{AcqRel, Acquire, Relaxed, Release},
@@ -28,21 +29,24 @@ use bifold_contract::planted;
 
 use super::entry::STEP_OPERANDS;
 
-/// A value takes at most one such part of the memory that the versions below it take.
+/// All values together take at most one such part of what the operands take.
 const SHARE: usize = 4;
 
-/// What the allocator may need for an allocation of its own.
+/// One value takes at most one such part of what the versions take that a reader need not walk.
+const SHARE_OF_WALK: usize = 2;
+
+/// What the allocator needs for an allocation.
 const ALLOCATION_BYTES: usize = 16;
 
 /// Where the value of a step is, once there is one.
 #[derive(Default)]
 pub(super) struct Slot(AtomicPtr<Kept>);
 
-/// A value in a slot.
+/// The head of a value in a slot. Its bytes follow.
 struct Kept {
-    value: Box<[u8]>,
     /// All values of a memtable are a list, to be freed.
     next: AtomicPtr<Kept>,
+    len: usize,
 }
 
 /// The values of a memtable's steps.
@@ -64,9 +68,10 @@ pub struct Step<'m> {
 impl Slot {
     /// The value, if there is one.
     pub(super) fn value(&self) -> Option<&[u8]> {
+        let kept = NonNull::new(self.0.load(Acquire))?;
         // SAFETY: `Step::keep` stores only complete values, which never change and are freed with the memtable: its
         // `Steps` and this slot are borrowed together.
-        unsafe { self.0.load(Acquire).as_ref() }.map(|kept| &*kept.value)
+        Some(unsafe { NonNull::slice_from_raw_parts(kept.add(1).cast(), kept.as_ref().len).as_ref() })
     }
 }
 
@@ -78,18 +83,52 @@ impl<'m> Step<'m> {
     /// Keeps `value`, which the key has at the step's number, unless it takes too much memory: of what the versions that
     /// were combined take, `walked_bytes`, or of what the memtable has set aside. The first value stays.
     pub fn keep(&self, value: &[u8], walked_bytes: usize) {
-        let bytes = value.len() + size_of::<Kept>() + 2 * ALLOCATION_BYTES;
-        if bytes > walked_bytes / SHARE || self.slot.value().is_some() || !self.steps.take(bytes) {
+        let bytes = kept_bytes(value.len());
+        if bytes > walked_bytes / SHARE_OF_WALK || self.slot.value().is_some() || !self.steps.take(bytes) {
             return;
         }
-        let kept = Box::into_raw(Box::new(Kept { value: value.into(), next: AtomicPtr::default() }));
-        if self.slot.0.compare_exchange(ptr::null_mut(), kept, AcqRel, Acquire).is_ok() {
-            // SAFETY: the memtable is borrowed, so nobody frees it.
-            self.steps.add(unsafe { &*kept }, kept);
+        let kept = Kept::create(value);
+        if self.slot.0.compare_exchange(ptr::null_mut(), kept.as_ptr(), AcqRel, Acquire).is_ok() {
+            self.steps.add(kept);
         } else {
-            // SAFETY: from `Box::into_raw` above, and nobody else has seen it.
-            drop(unsafe { Box::from_raw(kept) });
+            // SAFETY: nobody else has seen it.
+            unsafe { Kept::free(kept) };
             self.steps.taken.fetch_sub(bytes, Relaxed);
+        }
+    }
+}
+
+/// The memory of a value with so many bytes.
+fn kept_bytes(len: usize) -> usize {
+    len + size_of::<Kept>() + ALLOCATION_BYTES
+}
+
+impl Kept {
+    fn layout(len: usize) -> Layout {
+        let bytes = size_of::<Self>() + len;
+        // A value that does not fit in memory has not come here.
+        Layout::from_size_align(bytes, align_of::<Self>()).unwrap_or_else(|_| panic!("a value of {len} bytes"))
+    }
+
+    fn create(value: &[u8]) -> NonNull<Self> {
+        let layout = Self::layout(value.len());
+        // SAFETY: the layout has the size of the head at least.
+        let Some(kept) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
+        // SAFETY: the space is new, aligned, and large enough for the head and the bytes behind it.
+        unsafe {
+            kept.write(Self { next: AtomicPtr::default(), len: value.len() });
+            ptr::copy_nonoverlapping(value.as_ptr(), kept.add(1).cast().as_ptr(), value.len());
+        }
+        kept
+    }
+
+    /// # Safety
+    /// It comes from [`Kept::create`], is freed once, and nobody uses it any more.
+    unsafe fn free(kept: NonNull<Self>) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let layout = Self::layout(kept.as_ref().len);
+            dealloc(kept.cast().as_ptr(), layout);
         }
     }
 }
@@ -118,13 +157,15 @@ impl Steps {
         self.taken.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 
-    fn add(&self, kept: &Kept, pointer: *mut Kept) {
-        let mut next = self.newest.load(Relaxed);
+    fn add(&self, kept: NonNull<Kept>) {
+        // SAFETY: it is freed with `self`.
+        let next = unsafe { &kept.as_ref().next };
+        let mut newest = self.newest.load(Relaxed);
         loop {
-            kept.next.store(next, Relaxed);
-            match self.newest.compare_exchange_weak(next, pointer, Release, Relaxed) {
+            next.store(newest, Relaxed);
+            match self.newest.compare_exchange_weak(newest, kept.as_ptr(), Release, Relaxed) {
                 Ok(_) => return,
-                Err(newer) => next = newer,
+                Err(newer) => newest = newer,
             }
         }
     }
@@ -133,10 +174,12 @@ impl Steps {
 impl Drop for Steps {
     fn drop(&mut self) {
         let mut newest = *self.newest.get_mut();
-        while !newest.is_null() {
-            // SAFETY: each value is once in the list, from `Box::into_raw`, and nobody borrows the memtable any more.
-            let mut kept = unsafe { Box::from_raw(newest) };
-            newest = *kept.next.get_mut();
+        while let Some(kept) = NonNull::new(newest) {
+            // SAFETY: each value is once in the list, and nobody borrows the memtable any more.
+            unsafe {
+                newest = kept.as_ref().next.load(Acquire);
+                Kept::free(kept);
+            }
         }
     }
 }
@@ -174,29 +217,29 @@ mod tests {
     }
 
     #[test]
-    fn each_sixteenth_operand_in_a_row_is_a_step() {
-        let memtable = with_operands(40);
-        memtable.writer().insert(&Entry::inline(KEY, 41, b"value"));
+    fn each_fourth_operand_in_a_row_is_a_step() {
+        let memtable = with_operands(10);
+        memtable.writer().insert(&Entry::inline(KEY, 11, b"value"));
         let mut writer = memtable.writer();
-        (42..=60).for_each(|seqno| writer.insert(&Entry::operand(KEY, seqno, b"")));
-        assert_eq!(steps(&memtable, 60), [(57, None), (32, None), (16, None)]);
-        assert_eq!(steps(&memtable, 31), [(16, None)]);
-        let kinds: Vec<_> = memtable.versions(KEY, key_hash(KEY), 42).take(3).map(|v| v.entry.kind).collect();
+        (12..=18).for_each(|seqno| writer.insert(&Entry::operand(KEY, seqno, b"")));
+        assert_eq!(steps(&memtable, 18), [(15, None), (8, None), (4, None)]);
+        assert_eq!(steps(&memtable, 7), [(4, None)]);
+        let kinds: Vec<_> = memtable.versions(KEY, key_hash(KEY), 12).take(3).map(|v| v.entry.kind).collect();
         assert_eq!(kinds, [Kind::Operand, Kind::Inline, Kind::Operand]);
-        assert!(memtable.versions(b"other", key_hash(b"other"), 60).next().is_none());
+        assert!(memtable.versions(b"other", key_hash(b"other"), 18).next().is_none());
     }
 
     #[test]
     fn a_step_keeps_the_first_value_and_nothing_else_changes() {
-        let memtable = with_operands(40);
+        let memtable = with_operands(10);
         let bytes = memtable.bytes();
-        keep(&memtable, 32, b"first", 1000);
-        keep(&memtable, 32, b"second", 1000);
-        assert_eq!(steps(&memtable, 40), [(32, Some(b"first".to_vec())), (16, None)]);
+        keep(&memtable, 8, b"first", 1000);
+        keep(&memtable, 8, b"second", 1000);
+        assert_eq!(steps(&memtable, 10), [(8, Some(b"first".to_vec())), (4, None)]);
         assert_eq!(memtable.bytes(), bytes, "the writer has counted it");
         let mut cursor = memtable.cursor();
         cursor.first().unwrap();
-        for seqno in (1..=40).rev() {
+        for seqno in (1..=10).rev() {
             assert_eq!(cursor.entry(), Some(Entry::operand(KEY, seqno, b"operand")));
             cursor.next().unwrap();
         }
@@ -205,14 +248,16 @@ mod tests {
 
     #[test]
     fn values_take_what_is_set_aside_and_no_more() {
-        let memtable = with_operands(32);
-        keep(&memtable, 32, &[0; 300], 1000);
-        assert_eq!(memtable.steps.taken_bytes(), 0, "more than a quarter of what was walked");
-        keep(&memtable, 32, &[0; 300], 1 << 20);
+        let memtable = with_operands(8);
+        keep(&memtable, 8, &[0; 10], 80);
+        assert_eq!(memtable.steps.taken_bytes(), 0, "more than half of what was walked");
+        keep(&memtable, 8, &[0; 30], 1 << 20);
         assert_eq!(memtable.steps.taken_bytes(), 0, "more than two steps have set aside");
-        let memtable = with_operands(16 * 1000);
-        for step in 1..=1000 {
-            keep(&memtable, 16 * step, &[0; 1000], 1 << 20);
+        keep(&memtable, 8, &[0; 10], 100);
+        assert_eq!(memtable.steps.taken_bytes(), kept_bytes(10));
+        let memtable = with_operands(4 * 4000);
+        for step in 1..=4000 {
+            keep(&memtable, 4 * step, &[0; 1000], 1 << 20);
         }
         let taken = memtable.steps.taken_bytes();
         assert!(taken > memtable.steps.bytes() / 2 && taken <= memtable.steps.bytes(), "{taken}");
@@ -240,7 +285,7 @@ mod tests {
             }
         });
         let kept = steps(&memtable, last).iter().filter(|(_, value)| value.is_some()).count();
-        let bytes = kept * (size_of::<SeqNo>() + size_of::<Kept>() + 2 * ALLOCATION_BYTES);
+        let bytes = kept * kept_bytes(size_of::<SeqNo>());
         assert_eq!(memtable.steps.taken_bytes(), bytes, "values that came too late are given back");
     }
 }
