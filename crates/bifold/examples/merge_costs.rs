@@ -1,5 +1,5 @@
-//! What operands of a merge operator cost: `cargo run --release --example merge_costs -- DIR [OPERATIONS]`. DIR must not
-//! exist. Rates are in thousands per second, times in microseconds.
+//! What operands of a merge operator cost: `cargo run --release --example merge_costs -- DIR [OPERATIONS]`. DIR must
+//! not exist. Rates are in thousands per second, times in microseconds.
 
 use std::{
     error::Error,

@@ -36,7 +36,7 @@ use self::{
 };
 pub use self::{
     cursor::MemtableCursor,
-    steps::Step,
+    steps::KeyStep,
     versions::{KeyVersion, KeyVersions},
 };
 use crate::range_tombstones::RangeTombstones;
@@ -92,8 +92,8 @@ impl Memtable {
         key.at(snapshot).map(|version| version.entry(key))
     }
 
-    /// The versions of `key` not newer than `snapshot`, from new to old, given the key's [`key_hash`]. The caller checks
-    /// range tombstones.
+    /// The versions of `key` not newer than `snapshot`, from new to old, given the key's [`key_hash`]. The caller
+    /// checks range tombstones.
     #[must_use]
     pub fn versions(&self, key: &[u8], key_hash: u64, snapshot: SeqNo) -> KeyVersions<'_> {
         let key = if self.filter.may_contain(key_hash) { self.tree.find(key) } else { None };

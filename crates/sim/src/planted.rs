@@ -287,6 +287,7 @@ pub const ALL: &[Planted] = &[
     bug("walk_sees_one_of_a_run", MERGES),
     bug("chain_forgets_deletes", MERGES),
     bug("chain_is_cut_off", CHAINS),
+    bug("merge_drops_what_fails", CHAINS),
     bug("operands_overwrite", MERGES),
     bug("operands_cross_snapshots", MERGES),
     bug("operands_without_base", METAMORPHIC),

@@ -6,13 +6,13 @@
 //!
 //! The versions of the key are asked for from the newest that the reader sees to the first that is no operand: the list
 //! that each memtable has, then one search in the tables, by their filters. A step of a memtable at which a reader has
-//! left the value ends that, and this reader leaves one at the first step of each memtable ([`Step`]).
+//! left the value ends that, and this reader leaves one at the first step of each memtable ([`KeyStep`]).
 
 use bifold_contract::{Error, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, planted};
 use bifold_format::filter::key_hash;
 use bifold_index::{
     lookup::Lookup,
-    memtable::{KeyVersion, Step},
+    memtable::{KeyStep, KeyVersion},
     visible::without_instant,
 };
 
@@ -45,7 +45,7 @@ pub(super) enum Payload<'v> {
 }
 
 struct Passed<'v> {
-    step: Step<'v>,
+    step: KeyStep<'v>,
     /// How many operands are above it.
     above: usize,
     /// The bytes of versions above it.

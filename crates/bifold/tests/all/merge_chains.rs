@@ -124,7 +124,8 @@ impl History {
         let what = format!("step {step}, key {n}");
         let expected = self.model.get(&key(n));
         assert_eq!(ks.contains_key(key(n)).unwrap(), expected.is_some(), "{what}");
-        let found = if step % 2 == 0 { ks.get(key(n)) } else { ks.multi_get([key(n)]).map(|mut all| all.remove(0)) };
+        let found =
+            if step.is_multiple_of(2) { ks.get(key(n)) } else { ks.multi_get([key(n)]).map(|mut all| all.remove(0)) };
         is_as_expected(found.map(|value| value.map(|value| value.to_vec())), expected, &what);
     }
 

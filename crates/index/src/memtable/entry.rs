@@ -10,9 +10,10 @@
 //! memory: with 24 B keys, the two heads and the key take 60 B. A later version goes to the next free space of the
 //! arena. The key's head points at the newest version, and each version at the next older one.
 //!
-//! The lowest bits of `newest` say whether that version is an operand, and at which place: the writer does not access an
-//! older version. Operands in a row are counted: the place of the first is 0, and behind 3 comes 0 again. Those at place 3 are steps
-//! ([`super::steps`]): before its head such a version has a slot for the value that the key has at its number.
+//! The lowest bits of `newest` say whether that version is an operand, and at which place: the writer does not access
+//! an older version. Operands in a row are counted: the place of the first is 0, and behind 3 comes 0 again. Those at
+//! place 3 are steps ([`super::steps`]): before its head such a version has a slot for the value that the key has at
+//! its number.
 //!
 //! Invariants: everything except `newest` and slots is written before another thread can see it and never changes
 //! again; sequence numbers descend along the list; a key has at least one version.

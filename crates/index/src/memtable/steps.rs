@@ -60,7 +60,7 @@ pub(super) struct Steps {
 
 /// A step that a reader has come to.
 #[derive(Clone, Copy)]
-pub struct Step<'m> {
+pub struct KeyStep<'m> {
     slot: &'m Slot,
     steps: &'m Steps,
 }
@@ -69,19 +69,19 @@ impl Slot {
     /// The value, if there is one.
     pub(super) fn value(&self) -> Option<&[u8]> {
         let kept = NonNull::new(self.0.load(Acquire))?;
-        // SAFETY: `Step::keep` stores only complete values, which never change and are freed with the memtable: its
+        // SAFETY: `KeyStep::keep` stores only complete values, which never change and are freed with the memtable: its
         // `Steps` and this slot are borrowed together.
         Some(unsafe { NonNull::slice_from_raw_parts(kept.add(1).cast(), kept.as_ref().len).as_ref() })
     }
 }
 
-impl<'m> Step<'m> {
+impl<'m> KeyStep<'m> {
     pub(super) fn new(slot: &'m Slot, steps: &'m Steps) -> Self {
         Self { slot, steps }
     }
 
-    /// Keeps `value`, which the key has at the step's number, unless it takes too much memory: of what the versions that
-    /// were combined take, `walked_bytes`, or of what the memtable has set aside. The first value stays.
+    /// Keeps `value`, which the key has at the step's number, unless it takes too much memory: of what the versions
+    /// that were combined take, `walked_bytes`, or of what the memtable has set aside. The first value stays.
     pub fn keep(&self, value: &[u8], walked_bytes: usize) {
         let bytes = kept_bytes(value.len());
         if bytes > walked_bytes / SHARE_OF_WALK || self.slot.value().is_some() || !self.steps.take(bytes) {

@@ -4,7 +4,7 @@ use bifold_contract::Entry;
 
 use super::{
     entry::{Key, VersionRef},
-    steps::{Step, Steps},
+    steps::{KeyStep, Steps},
 };
 
 /// The versions of a key that a snapshot sees, from new to old. See [`Memtable::versions`](super::Memtable::versions).
@@ -22,7 +22,7 @@ pub struct KeyVersion<'m> {
     /// What the key has at its number, if it is a step and somebody has left that there.
     pub value: Option<&'m [u8]>,
     /// If it is a step.
-    pub step: Option<Step<'m>>,
+    pub step: Option<KeyStep<'m>>,
 }
 
 impl<'m> KeyVersions<'m> {
@@ -38,7 +38,7 @@ impl<'m> Iterator for KeyVersions<'m> {
         let (key, version) = self.next.take()?;
         self.next = version.older().map(|older| (key, older));
         let slot = version.slot();
-        let (value, step) = (slot.and_then(|slot| slot.value()), slot.map(|slot| Step::new(slot, self.steps)));
+        let (value, step) = (slot.and_then(|slot| slot.value()), slot.map(|slot| KeyStep::new(slot, self.steps)));
         Some(KeyVersion { entry: version.entry(key), bytes: version.bytes(), value, step })
     }
 }
