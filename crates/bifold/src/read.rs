@@ -1,7 +1,9 @@
 //! Point reads and iterators.
 
 mod above;
+mod chain;
 pub(crate) mod estimate;
+mod fold;
 pub(crate) mod get;
 pub(crate) mod keys;
 pub(crate) mod large;

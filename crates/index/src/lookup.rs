@@ -68,6 +68,47 @@ impl Version {
         answer
     }
 
+    /// Shows the versions of a key that its snapshot sees to `see`, from new to old, as long as that wants more. Those
+    /// that a range tombstone covers are none. One search, which goes on where it has found something.
+    ///
+    /// # Errors
+    /// I/O errors and corruption.
+    pub fn walk(
+        &self,
+        lookup: &Lookup<'_>,
+        counters: &LookupCounters,
+        see: &mut dyn FnMut(FoundEntry) -> bool,
+    ) -> Result<()> {
+        let mut tally = Tally::default();
+        let ended = self.walk_down(lookup, &mut tally, see);
+        counters.add(&tally);
+        ended
+    }
+
+    fn walk_down(&self, lookup: &Lookup<'_>, tally: &mut Tally, see: &mut dyn FnMut(FoundEntry) -> bool) -> Result<()> {
+        let Some((level0, deeper)) = self.levels().split_first().filter(|_| lookup.covered_by == 0) else {
+            return Ok(());
+        };
+        // As in `search_level0`.
+        let (mut passed, mut goes_on) = (0, Ok(true));
+        lookup.locator.candidates(lookup.key_hash, level0.len(), &mut |at| {
+            let Some(run) = level0.get(at) else { return true };
+            let covered = self.is_covered_by(level0.get(passed..at).unwrap_or_default(), lookup);
+            passed = at + 1;
+            goes_on = if covered { Ok(false) } else { walk_run(run, lookup, tally, see) };
+            matches!(goes_on, Ok(true))
+        });
+        if !goes_on? || self.is_covered_by(&level0[passed..], lookup) {
+            return Ok(());
+        }
+        for run in deeper.iter().flatten() {
+            if !walk_run(run, lookup, tally, see)? {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// As [`Version::get`], without a look at the last run that may have the key, unless that is in level 0. A version
     /// older than [`Lookup::after`] is none: the one with that number, which is newer, may be in a table that was not
     /// asked.
@@ -223,6 +264,29 @@ fn search_run(run: &TableRun, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<
         Some(table) => search_table(table, lookup, tally),
         None => Ok(Layer::Unknown),
     }
+}
+
+/// Shows the versions of a key in one run. Returns whether older ones count.
+fn walk_run(
+    run: &TableRun,
+    lookup: &Lookup<'_>,
+    tally: &mut Tally,
+    see: &mut dyn FnMut(FoundEntry) -> bool,
+) -> Result<bool> {
+    let Some(table) = run.find(lookup.key) else { return Ok(true) };
+    let covered_by = if planted!("walk_forgets_deletes") { 0 } else { table.covering(lookup.key, lookup.snapshot) };
+    let mut found = find_in(table, lookup, tally)?;
+    while let Some(entry) = found.filter(|entry| entry.seqno >= covered_by) {
+        let older = entry.seqno.saturating_sub(1);
+        if !see(entry) {
+            return Ok(false);
+        }
+        found = match planted!("walk_sees_one_of_a_run") {
+            true => None,
+            false => table.find(lookup.key, older, IoSource::Get)?,
+        };
+    }
+    Ok(covered_by == 0)
 }
 
 #[inline]

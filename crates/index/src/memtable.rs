@@ -10,6 +10,8 @@
 //! | `tree` | descents and insertion, and why readers need no lock |
 //! | `cursor` | the memtable as a sorted stream |
 //! | `ranges` | its range tombstones |
+//! | `versions` | the versions of one key |
+//! | `steps` | what keys with many operands had at some of them |
 //!
 //! A write of a new key finds its leaf, copies key and payload into the arena and publishes one word. A write of a
 //! key that is there pushes a version onto its list and changes no node.
@@ -25,12 +27,17 @@ use std::sync::{
 use bifold_contract::{Entry, Kind, MAX_KEY_LEN, MAX_VALUE_LEN, RangeTombstone, SeqNo, key::MAX_SEQNO, planted};
 use bifold_format::filter::key_hash;
 
-pub use self::cursor::MemtableCursor;
 use self::{
     arena::Arena,
     filter::KeyFilter,
     ranges::Ranges,
+    steps::Steps,
     tree::{Added, Tree},
+};
+pub use self::{
+    cursor::MemtableCursor,
+    steps::KeyStep,
+    versions::{KeyVersion, KeyVersions},
 };
 use crate::range_tombstones::RangeTombstones;
 
@@ -39,6 +46,7 @@ pub struct Memtable {
     tree: Tree,
     filter: KeyFilter,
     ranges: Ranges,
+    steps: Steps,
     counts: Counts,
     /// Owns everything that `tree` points at. The thread that holds the lock is the writer.
     arena: Mutex<Arena>,
@@ -84,6 +92,15 @@ impl Memtable {
         key.at(snapshot).map(|version| version.entry(key))
     }
 
+    /// The versions of `key` not newer than `snapshot`, from new to old, given the key's [`key_hash`]. The caller
+    /// checks range tombstones.
+    #[must_use]
+    pub fn versions(&self, key: &[u8], key_hash: u64, snapshot: SeqNo) -> KeyVersions<'_> {
+        let key = if self.filter.may_contain(key_hash) { self.tree.find(key) } else { None };
+        let seen = if planted!("chain_begins_at_newest") { MAX_SEQNO } else { snapshot };
+        KeyVersions::new(key.and_then(|key| Some((key, key.at(seen)?))), &self.steps)
+    }
+
     /// Prefetches what tells most absent keys, such as one with this hash, in [`Memtable::get_hashed`].
     #[inline]
     pub fn expect(&self, key_hash: u64) {
@@ -119,7 +136,7 @@ impl Memtable {
     #[must_use]
     pub fn new() -> Self {
         let (tree, filter, ranges, counts) = (Tree::new(), KeyFilter::new(), Ranges::new(), Counts::default());
-        Self { tree, filter, ranges, counts, arena: Mutex::new(Arena::new()) }
+        Self { tree, filter, ranges, steps: Steps::default(), counts, arena: Mutex::new(Arena::new()) }
     }
 
     /// Number of distinct keys.
@@ -149,7 +166,7 @@ impl Memtable {
     /// Memory in bytes, as counted against the memory limit.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.counts.allocated_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed)
+        self.counts.allocated_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed) + self.steps.bytes()
     }
 
     /// How much of [`Memtable::bytes`] is in use: keys, payloads and the structure around them.
@@ -194,6 +211,9 @@ impl MemtableWriter<'_> {
         let counts = &self.memtable.counts;
         add(&counts.keys, u64::from(added == Added::Key));
         add(&counts.entries, 1);
+        if added == Added::Step {
+            self.memtable.steps.set_aside(entry::version_bytes(entry.payload.len()));
+        }
         add(&counts.tombstones, u64::from(entry.kind == Kind::Delete));
         let filter_bytes = self.memtable.filter.bytes();
         counts.allocated_bytes.store(self.arena.allocated_bytes() + filter_bytes, Relaxed);
@@ -244,7 +264,9 @@ mod node;
 mod order;
 mod ranges;
 mod rewrite;
+mod steps;
 mod tree;
+mod versions;
 
 #[cfg(test)]
 mod tests;

@@ -15,6 +15,7 @@
 //! cursor is before its own. When one end finds nothing more, both are done until an end is sought; after an error
 //! every call returns that error.
 
+mod chain;
 mod seek;
 
 use std::ops::Bound;

@@ -131,6 +131,8 @@ const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 const CHANGES: Test = Test::Integration("bifold", "all", "changes::");
 
 const MERGES: Test = Test::Integration("bifold", "all", "merges::");
+const CHAINS: Test = Test::Integration("bifold", "all", "merge_chains::");
+const STEPS: Test = Test::Unit("bifold-index", "memtable::steps::");
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 
 const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_yielded");
@@ -277,6 +279,16 @@ pub const ALL: &[Planted] = &[
     bug("merge_forgets_expiry", EXPIRY),
     bug("gc_forgets_expiry", EXPIRY),
     bug("merge_reads_one_operand", MERGES),
+    bug("step_keeps_what_is_newer", CHAINS),
+    bug("chain_begins_at_newest", CHAINS),
+    bug("operands_outlive_range_deletes", CHAINS),
+    bug("steps_have_no_bound", STEPS),
+    bug("operands_change_places", MERGES),
+    bug("walk_forgets_deletes", MERGES),
+    bug("walk_sees_one_of_a_run", MERGES),
+    bug("chain_forgets_deletes", MERGES),
+    bug("chain_is_cut_off", CHAINS),
+    bug("merge_drops_what_fails", CHAINS),
     bug("operands_overwrite", MERGES),
     bug("operands_cross_snapshots", MERGES),
     bug("operands_without_base", METAMORPHIC),

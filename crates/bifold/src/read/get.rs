@@ -24,7 +24,7 @@ use bifold_format::{filter::key_hash, pointer};
 use bifold_index::{lookup::Lookup, table::TableContext, visible::without_instant};
 use bifold_io::{Clock, Dir, fs::FileLock};
 
-use super::{large::Gone, operands::Operands};
+use super::{large::Gone, operands::Operands, scan::Wanted};
 use crate::{
     api::{options::CachedValues, stats::counters::Counters},
     state::{
@@ -82,7 +82,7 @@ pub(super) enum Live<'v> {
     /// What the version says of the file that has its value, encoded.
     Large(Value),
     /// Operands, and what they are combined with.
-    Operands(Box<Operands>),
+    Operands(Box<Operands<'v>>),
 }
 
 impl Live<'_> {
@@ -117,7 +117,7 @@ impl Reader {
         let found = {
             let view = self.present(tree)?;
             let sight = snapshot.unwrap_or_else(|| Sight::now(self.visible()));
-            self.newest(&view, key, sight, &mut None)?.is_some()
+            self.newest_for(Wanted::Keys, &view, key, sight, &mut None)?.is_some()
         };
         self.counters.got(found.then_some(0), || self.clock.now(), begin);
         Ok(found)
@@ -163,7 +163,13 @@ impl Reader {
 
     /// The same for a reader of an older view with these `values`. Such a reader may continue after the tree is
     /// dropped.
-    fn find_moved(&self, tree: &Tree, values: &Arc<Values>, key: &[u8], sight: Sight) -> Result<Option<Value>> {
+    pub(super) fn find_moved(
+        &self,
+        tree: &Tree,
+        values: &Arc<Values>,
+        key: &[u8],
+        sight: Sight,
+    ) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
             let now = tree.view();
@@ -265,6 +271,19 @@ impl Reader {
         sight: Sight,
         expires_at: &mut Option<Millis>,
     ) -> Result<Option<Live<'v>>> {
+        self.newest_for(Wanted::All, view, key, sight, expires_at)
+    }
+
+    /// The same. Operands are looked for only if all is wanted.
+    #[inline]
+    fn newest_for<'v>(
+        &self,
+        wanted: Wanted,
+        view: &'v View,
+        key: &[u8],
+        sight: Sight,
+        expires_at: &mut Option<Millis>,
+    ) -> Result<Option<Live<'v>>> {
         let (snapshot, key_hash) = (sight.seqno, key_hash(key));
         let mut covered_by: SeqNo = 0;
         for layer in view.layers() {
@@ -276,7 +295,8 @@ impl Reader {
                     Kind::Inline => Some(Live::InMemtable(entry.payload)),
                     Kind::Pointer => Some(Live::PointerInMemtable(entry.payload, entry.seqno)),
                     Kind::Large => Some(Live::Large(Value::copy_of(entry.payload))),
-                    Kind::Operand => Some(Live::Operands(self.operands(view, key, sight, expires_at)?)),
+                    Kind::Operand if wanted == Wanted::Keys => Some(Live::InMemtable(entry.payload)),
+                    Kind::Operand => self.operands(view, key, sight, expires_at)?.into_live(),
                     Kind::InlineUntil | Kind::PointerUntil => {
                         let (instant, rest) = expiry::split(entry.payload);
                         let is_inline = entry.kind == Kind::InlineUntil;
@@ -289,13 +309,19 @@ impl Reader {
             }
         }
         let lookup = lookup_of(view, (key, key_hash), snapshot, covered_by);
+        if view.settings.options.merge.is_some() && wanted == Wanted::All {
+            let mut found = Operands::default();
+            self.walk_tables(view, &lookup, sight, (&mut found, expires_at))?;
+            return Ok(found.into_live());
+        }
         let Some(found) = view.version.get(&lookup, &self.counters.lookups)? else { return Ok(None) };
         Ok(match found.kind {
             Kind::Delete => None,
             Kind::Inline => Some(Live::InBlock(found.payload)),
             Kind::Pointer => Some(Live::PointerInBlock(found.payload, found.seqno)),
             Kind::Large => Some(Live::Large(found.payload)),
-            Kind::Operand => Some(Live::Operands(self.operands(view, key, sight, expires_at)?)),
+            Kind::Operand if wanted == Wanted::Keys => Some(Live::InBlock(found.payload)),
+            Kind::Operand => self.operands(view, key, sight, expires_at)?.into_live(),
             Kind::InlineUntil | Kind::PointerUntil => {
                 let instant = expiry::split(&found.payload).0;
                 let is_inline = found.kind == Kind::InlineUntil;
@@ -328,7 +354,7 @@ impl Reader {
     pub fn expires_at(&self, tree: &Tree, key: &[u8], sight: Sight) -> Result<Option<Option<Millis>>> {
         let view = self.present(tree)?;
         let mut expires_at = None;
-        Ok(self.newest(&view, key, sight, &mut expires_at)?.map(|_| expires_at))
+        Ok(self.newest_for(Wanted::Keys, &view, key, sight, &mut expires_at)?.map(|_| expires_at))
     }
 
     /// Announces the block of a table that has the newest version of `key`, unless that is in a memtable.

@@ -28,9 +28,10 @@ use bifold_index::{
 };
 use bifold_values::parts::value_files::Stretches;
 
-use super::{get::Reader, pair::Pair, window};
+use super::{chain, get::Reader, operands::Operands, pair::Pair, window};
 use crate::state::{
     snapshot::SnapshotGuard,
+    time::Sight,
     tree::{Tree, Values, View},
 };
 
@@ -79,6 +80,8 @@ pub(super) struct AheadItem {
     pub item: Item,
     /// With which its value was announced, if it is read by a call.
     pub announced: Option<Arc<Stretches>>,
+    /// What it is combined of, if it is an operand and that was taken.
+    pub chain: Option<Box<Operands<'static>>>,
 }
 
 /// One of the two ends.
@@ -126,7 +129,7 @@ pub(super) struct Fresh {
 impl AheadItem {
     /// An entry whose value was not announced.
     pub fn of(item: Item) -> Self {
-        Self { item, announced: None }
+        Self { item, announced: None, chain: None }
     }
 
     pub fn key(&self) -> &[u8] {
@@ -135,6 +138,11 @@ impl AheadItem {
 }
 
 impl Pinned {
+    /// What it sees.
+    pub fn sight(&self) -> Sight {
+        self.snapshot.sight()
+    }
+
     pub fn note_value_asked(&self) {
         // Load first: a store would take the cache line away from other threads that iterate.
         if !self.values_asked.load(Relaxed) {
@@ -316,7 +324,7 @@ impl Range {
             End::Front => (&mut self.front, &mut self.back),
             End::Back => (&mut self.back, &mut self.front),
         };
-        let AheadItem { item, announced } = match this.items.pop_front() {
+        let AheadItem { item, announced, chain } = match this.items.pop_front() {
             Some(ahead) => ahead,
             None => match &mut self.state {
                 ScanState::Failed(error) => {
@@ -337,30 +345,10 @@ impl Range {
         self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
         let pinned = Arc::clone(&self.pinned);
         if item.kind == Kind::Operand && self.wanted == Wanted::All {
-            return Some(self.resolved(item.key));
+            return Some(self.resolved(item.key, chain));
         }
         let Item { key, seqno, kind, payload, expires_at } = item;
         Some(Ok(Pair { key, seqno, kind, payload, expires_at, pinned, announced }))
-    }
-
-    /// The entry of a key whose newest version is an operand. A lookup.
-    #[cold]
-    fn resolved(&self, key: Box<[u8]>) -> Result<Pair> {
-        let mut expires_at = None;
-        let value = self.folded(&key, &mut expires_at)?;
-        Ok(self.pair_of(&key, value, expires_at))
-    }
-
-    /// The value of that key.
-    pub(super) fn folded(&self, key: &[u8], expires_at: &mut Option<Millis>) -> Result<Value> {
-        let Pinned { reader, tree, values, snapshot, .. } = &*self.pinned;
-        let view = self.merging.as_deref().filter(|_| !planted!("scan_yields_operands"));
-        let found = match view {
-            Some(view) => reader.find_pinned(tree, (view, values), (key, snapshot.sight()), expires_at)?,
-            None => None,
-        };
-        // The iterator has met an operand that nothing covers.
-        Ok(found.unwrap_or_else(|| Value::copy_of(&[])))
     }
 
     /// Begins to walk if nothing was asked for yet: at the bound of this end, unless a key is given.
@@ -396,6 +384,7 @@ impl Range {
             End::Back => (&mut self.back, Visible::next_back),
         };
         let ScanState::Walking(visible) = &mut self.state else { return };
+        let takes_chains = self.wanted == Wanted::All && end == End::Front;
         let prefetches = self.wanted == Wanted::All && self.pinned.prefetches(ahead.window == 0);
         let scans = &self.pinned.tree.scans;
         let window = match (prefetches, self.left) {
@@ -412,6 +401,10 @@ impl Range {
         let mut ended = None;
         while ahead.items.len() < ahead.window && ended.is_none() {
             match advance(visible) {
+                Ok(Some(item)) if item.kind == Kind::Operand && takes_chains => match chain::take(visible) {
+                    Ok(chain) => ahead.items.push_back(AheadItem { chain, ..AheadItem::of(item) }),
+                    Err(error) => ended = Some(Err(error)),
+                },
                 Ok(Some(item)) => ahead.items.push_back(AheadItem::of(item)),
                 Ok(None) => ended = Some(Ok(())),
                 Err(error) => ended = Some(Err(error)),

@@ -15,6 +15,7 @@ use bifold_index::visible::{Item, Visible};
 use bifold_values::parts::value_files::Stretches;
 
 use super::{
+    chain,
     scan::{AheadItem, End, Range, ScanState},
     window,
 };
@@ -99,7 +100,7 @@ impl From<Announced> for AheadItem {
         };
         let (seqno, expires_at) = (waiting.seqno, waiting.expires_at);
         let item = Item { key: waiting.key.into(), seqno, kind, payload, expires_at };
-        Self { item, announced: waiting.stretches }
+        Self { announced: waiting.stretches, ..Self::of(item) }
     }
 }
 
@@ -170,7 +171,7 @@ impl Range {
                 Ok(false) => self.end(Ok(())),
                 Err(error) => self.end(Err(error)),
             }
-            let ScanState::Walking(visible) = &self.state else { break };
+            let ScanState::Walking(visible) = &mut self.state else { break };
             let Some(entry) = visible.front() else { break };
             if entry.kind == Kind::Inline && queue.waiting.is_empty() {
                 queue.window = 0;
@@ -181,8 +182,8 @@ impl Range {
             }
             if entry.kind == Kind::Operand {
                 let key: Box<[u8]> = entry.key.into();
-                let (seqno, mut expires_at) = (entry.seqno, None);
-                match self.folded(&key, &mut expires_at) {
+                let (seqno, chain) = (entry.seqno, chain::take(visible));
+                match chain.and_then(|chain| self.folded(&key, chain, &mut None)) {
                     Ok(value) => queue.push(&Entry::inline(&key, seqno, &[]), || value),
                     Err(error) => {
                         self.end(Err(error));

@@ -336,6 +336,8 @@ fn what_rocksdb_documents_of_ttl() {
         bed.reopen();
         let other = KeyspaceOptions { ttl: Some(seconds(1)), ..bed.ks().options() };
         bed.ks().set_options(other.clone()).unwrap();
+        bed.ks().put("later", "v").unwrap();
+        assert_eq!(bed.ks().ttl("later").unwrap(), TimeToLive::Left(seconds(1)), "it counts for later puts");
         bed.set_time(1_000_019);
         assert!(bed.ks().get("long").unwrap().is_some(), "the next opening's time to live changes nothing");
         bed.set_time(1_000_020);

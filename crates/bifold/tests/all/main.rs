@@ -25,6 +25,7 @@ mod large;
 mod left_out;
 mod limits;
 mod many_keyspaces;
+mod merge_chains;
 mod merges;
 mod notices;
 mod open_files;

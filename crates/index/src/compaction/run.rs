@@ -165,8 +165,8 @@ struct RewriteState<'a> {
     /// The current key, and the newest version or tombstone found in the stripe of its last entry.
     key: Vec<u8>,
     newest: Option<Newest>,
-    /// Operands of the current key that have been combined and not been written.
-    operands: Option<operands::Combined>,
+    /// Operands of the current key that have not been written.
+    operands: Option<operands::Pending>,
     pointer: Vec<u8>,
     output: Output,
     unreported_bytes: u64,

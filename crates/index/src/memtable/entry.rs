@@ -2,15 +2,21 @@
 //!
 //! ```text
 //! key      newest: 8 │ len: 4 │ key bytes … (padded to 8)
-//! version  older: 8 │ seqno and kind: 8 │ len: 4 │ payload … (padded to 8)
+//! version  older: 8 │ seqno, place and kind: 8 │ len: 4 │ payload … (padded to 8)
+//! step     slot: 8, and then a version
 //! ```
 //!
 //! The first version is allocated right after its key, so a lookup of a key that was written once reads one place in
 //! memory: with 24 B keys, the two heads and the key take 60 B. A later version goes to the next free space of the
 //! arena. The key's head points at the newest version, and each version at the next older one.
 //!
-//! Invariants: everything except `newest` is written before another thread can see it and never changes again;
-//! sequence numbers descend along the list; a key has at least one version.
+//! The lowest bits of `newest` say whether that version is an operand, and at which place: the writer does not access
+//! an older version. Operands in a row are counted: the place of the first is 0, and behind 3 comes 0 again. Those at
+//! place 3 are steps ([`super::steps`]): before its head such a version has a slot for the value that the key has at
+//! its number.
+//!
+//! Invariants: everything except `newest` and slots is written before another thread can see it and never changes
+//! again; sequence numbers descend along the list; a key has at least one version.
 
 use std::{
     marker::PhantomData,
@@ -21,12 +27,16 @@ use std::{
 
 use bifold_contract::{Entry, Kind, SeqNo};
 
-use super::arena::{Arena, ENTRY_ALIGN_BYTES};
+use super::{
+    arena::{Arena, ENTRY_ALIGN_BYTES},
+    steps::Slot,
+};
 use crate::cpu::prefetch_lines;
 
 /// The header before the bytes of a key.
 #[repr(C)]
 pub(super) struct KeyHead {
+    /// With [`TAG_MASK`].
     newest: AtomicPtr<VersionHead>,
     len: u32,
 }
@@ -35,7 +45,7 @@ pub(super) struct KeyHead {
 #[repr(C)]
 struct VersionHead {
     older: *const VersionHead,
-    /// The sequence number in the upper seven bytes, the kind in the lowest.
+    /// The sequence number in the upper seven bytes, then two bits for an operand's place and four for the kind.
     stamp: u64,
     len: u32,
 }
@@ -44,7 +54,23 @@ struct VersionHead {
 const KEY_AT: usize = offset_of!(KeyHead, len) + size_of::<u32>();
 const PAYLOAD_AT: usize = offset_of!(VersionHead, len) + size_of::<u32>();
 
+/// The bits of a stamp for an operand's place.
+const PLACE_SHIFT: u32 = 4;
+const PLACE_MASK: u64 = 0b11;
+const KIND_MASK: u64 = 0xf;
+
+/// The place of a step, and how many operands there are from one to the next.
+const STEP_PLACE: u64 = PLACE_MASK;
+pub(super) const STEP_OPERANDS: usize = STEP_PLACE as usize + 1;
+
+/// The bits of a pointer to the newest version: 0, or the place of the next operand in a row, counted from 1.
+const TAG_MASK: usize = ENTRY_ALIGN_BYTES - 1;
+
+const SLOT_BYTES: usize = size_of::<Slot>();
+
 const _: () = assert!(align_of::<KeyHead>() <= ENTRY_ALIGN_BYTES && align_of::<VersionHead>() <= ENTRY_ALIGN_BYTES);
+const _: () = assert!(STEP_OPERANDS <= TAG_MASK);
+const _: () = assert!(align_of::<Slot>() <= ENTRY_ALIGN_BYTES && SLOT_BYTES.is_multiple_of(ENTRY_ALIGN_BYTES));
 
 /// A key in an arena that outlives `'m`.
 #[derive(Clone, Copy)]
@@ -74,21 +100,34 @@ impl<'m> Key<'m> {
         // without payload.)
         unsafe {
             let version = space.add(version_at);
-            write_version(version, entry, ptr::null());
-            head.write(KeyHead { newest: AtomicPtr::new(version.cast().as_ptr()), len: len_of(entry.key) });
+            write_version(version, entry, 0, ptr::null());
+            head.write(KeyHead { newest: AtomicPtr::new(tagged(version, entry.kind, 0)), len: len_of(entry.key) });
             ptr::copy_nonoverlapping(entry.key.as_ptr(), space.add(KEY_AT).as_ptr(), entry.key.len());
         }
         Self { head, life: PhantomData }
     }
 
-    /// Adds a version of the same key, newer than all existing ones. Only the thread that holds the arena may call
-    /// this.
-    pub(super) fn push(self, arena: &mut Arena, entry: &Entry<'_>) {
-        let space = arena.entry_space(PAYLOAD_AT + entry.payload.len());
-        // SAFETY: nobody else has the space; it is aligned and large enough for head and payload.
-        unsafe { write_version(space, entry, self.newest().head.as_ptr()) };
+    /// Adds a version of the same key, newer than all existing ones. Returns whether it is a step. Only the thread
+    /// that holds the arena may call this.
+    pub(super) fn push(self, arena: &mut Arena, entry: &Entry<'_>) -> bool {
+        let (newest, tag) = self.newest_and_tag();
+        let place = if entry.kind == Kind::Operand { tag as u64 & PLACE_MASK } else { 0 };
+        let is_step = place == STEP_PLACE;
+        let head_at = if is_step { SLOT_BYTES } else { 0 };
+        let space = arena.entry_space(head_at + PAYLOAD_AT + entry.payload.len());
+        // SAFETY: nobody else has the space; it is aligned and large enough for a step's slot, and from `head_at` on
+        // for head and payload.
+        let version = unsafe {
+            if is_step {
+                space.cast().write(Slot::default());
+            }
+            let version = space.add(head_at);
+            write_version(version, entry, place, newest.head.as_ptr());
+            version
+        };
         // Release: a reader that sees the version sees its content.
-        self.head().newest.store(space.cast().as_ptr(), Ordering::Release);
+        self.head().newest.store(tagged(version, entry.kind, place), Ordering::Release);
+        is_step
     }
 
     /// The key at a pointer.
@@ -129,9 +168,16 @@ impl<'m> Key<'m> {
     /// Its newest version.
     #[inline]
     pub(super) fn newest(self) -> VersionRef<'m> {
+        self.newest_and_tag().0
+    }
+
+    #[inline]
+    fn newest_and_tag(self) -> (VersionRef<'m>, usize) {
         let newest = self.head().newest.load(Ordering::Acquire);
-        // SAFETY: `create` and `push` store only complete versions in the same arena.
-        VersionRef { head: unsafe { NonNull::new_unchecked(newest) }, life: PhantomData }
+        let version = newest.map_addr(|address| address & !TAG_MASK);
+        // SAFETY: `create` and `push` store only complete versions in the same arena, which are aligned.
+        let version = VersionRef { head: unsafe { NonNull::new_unchecked(version) }, life: PhantomData };
+        (version, newest.addr() & TAG_MASK)
     }
 
     /// Its newest version that is not newer than `snapshot`.
@@ -163,6 +209,19 @@ impl<'m> VersionRef<'m> {
         NonNull::new(self.head().older.cast_mut()).map(|head| Self { head, life: PhantomData })
     }
 
+    /// Its slot, if it is a step.
+    pub(super) fn slot(self) -> Option<&'m Slot> {
+        let is_step = self.head().stamp >> PLACE_SHIFT & PLACE_MASK == STEP_PLACE;
+        // SAFETY: `push` wrote a slot right before the head of each version with this place. It outlives `'m`, and
+        // changes only through its atomic.
+        is_step.then(|| unsafe { self.head.cast::<u8>().sub(SLOT_BYTES).cast::<Slot>().as_ref() })
+    }
+
+    /// The bytes that it takes in the arena.
+    pub(super) fn bytes(self) -> usize {
+        version_bytes(self.head().len as usize)
+    }
+
     /// This version of `key`.
     #[inline]
     pub(super) fn entry(self, key: Key<'m>) -> Entry<'m> {
@@ -171,7 +230,7 @@ impl<'m> VersionRef<'m> {
         let payload = unsafe {
             NonNull::slice_from_raw_parts(self.head.cast::<u8>().add(PAYLOAD_AT), head.len as usize).as_ref()
         };
-        let kind = match head.stamp & 0xff {
+        let kind = match head.stamp & KIND_MASK {
             0 => Kind::Delete,
             1 => Kind::Inline,
             2 => Kind::Pointer,
@@ -184,10 +243,21 @@ impl<'m> VersionRef<'m> {
     }
 }
 
+/// A pointer to a version, with what the next one needs to know of it.
+fn tagged(version: NonNull<u8>, kind: Kind, place: u64) -> *mut VersionHead {
+    let tag = if kind == Kind::Operand { place as usize + 1 } else { 0 };
+    version.cast::<VersionHead>().as_ptr().map_addr(|address| address | tag)
+}
+
+/// The bytes of a version with so long a payload.
+pub(super) const fn version_bytes(payload_len: usize) -> usize {
+    PAYLOAD_AT + payload_len
+}
+
 /// # Safety
 /// Only the caller has `space`; it is aligned for a head and large enough for a head and the payload.
-unsafe fn write_version(space: NonNull<u8>, entry: &Entry<'_>, older: *const VersionHead) {
-    let stamp = entry.seqno << 8 | entry.kind as u64;
+unsafe fn write_version(space: NonNull<u8>, entry: &Entry<'_>, place: u64, older: *const VersionHead) {
+    let stamp = entry.seqno << 8 | place << PLACE_SHIFT | entry.kind as u64;
     // SAFETY: as the caller promises.
     unsafe {
         space.cast().write(VersionHead { older, stamp, len: len_of(entry.payload) });

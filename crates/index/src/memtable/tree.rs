@@ -46,6 +46,8 @@ pub(super) struct Tree {
 pub(super) enum Added {
     Key,
     Version,
+    /// A version that is a step.
+    Step,
 }
 
 /// The inner nodes on the way to a leaf, each with the position of the child.
@@ -87,8 +89,8 @@ impl Tree {
         }
         let place = node.search(entry.key);
         if place.found == Found::Exact {
-            node.key_at(place.order, place.rank).push(arena, entry);
-            return Added::Version;
+            let is_step = node.key_at(place.order, place.rank).push(arena, entry);
+            return if is_step { Added::Step } else { Added::Version };
         }
         // SAFETY: as above.
         let key: Key<'m> = unsafe { Key::create(arena, entry) };
