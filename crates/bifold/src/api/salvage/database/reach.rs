@@ -1,0 +1,96 @@
+//! Which numbers the logs have operations of, and which are lost.
+//!
+//! ```text
+//! log 7  │ 11 … 19 │ 20 … 24 │ damaged │ 31 … 40 │       lost: 25 to 30
+//! log 9  │ 41 … 50 │ skip to 60 │ 60 … 75 │ torn         lost: from 76 on; nothing is missing between 60 and 75
+//! ```
+
+use bifold_contract::{SeqNo, key::MAX_SEQNO};
+
+use super::logs::Numbers;
+
+/// What the logs have.
+#[derive(Debug, Default)]
+pub(super) struct Reach {
+    /// The number behind the last whole record.
+    next: SeqNo,
+    /// From this number on, up to the last whole record, no operation is missing, nor taken by an ingest.
+    whole_from: SeqNo,
+    /// Whether something is lost between the last whole record and the next.
+    is_broken: bool,
+    /// Numbers of which some may be lost, both included.
+    lost: Vec<(SeqNo, SeqNo)>,
+}
+
+impl Reach {
+    /// A record that is whole. They come in the order of the logs.
+    pub fn record(&mut self, Numbers { first, next, is_skip }: Numbers) {
+        if first < self.next {
+            // A crash took back commits that an older log still has. Which of these is not known.
+            self.lost.push((first, self.next - 1));
+            self.whole_from = self.next.max(next);
+        } else if first > self.next || self.is_broken {
+            self.whole_from = if self.is_broken { next } else { first };
+        }
+        if is_skip {
+            self.whole_from = next;
+        }
+        self.next = self.next.max(next);
+        self.is_broken = false;
+    }
+
+    /// Operations up to this number are lost behind the last whole record.
+    pub fn lose(&mut self, upto: SeqNo) {
+        self.lost.push((self.next, upto));
+        self.is_broken = true;
+    }
+
+    /// Any operations may be lost, wherever they were.
+    pub fn lose_any(&mut self) {
+        self.lost.push((0, MAX_SEQNO));
+    }
+
+    /// Whether logs have all operations with larger numbers, up to the last that is found.
+    pub fn is_whole_above(&self, seqno: SeqNo) -> bool {
+        self.whole_from > 0 && self.whole_from <= seqno + 1
+    }
+
+    /// Whether an operation may be lost with a number above the first and not above the second.
+    pub fn lacks_some(&self, above: SeqNo, upto: SeqNo) -> bool {
+        self.lost.iter().any(|&(from, to)| from <= upto && to > above)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(first: SeqNo, next: SeqNo) -> Numbers {
+        Numbers { first, next, is_skip: false }
+    }
+
+    #[test]
+    fn what_is_missing_is_between_whole_records() {
+        let mut reach = Reach::default();
+        assert!(!reach.is_whole_above(0), "there are no logs");
+        reach.record(numbers(11, 20));
+        reach.record(numbers(20, 25));
+        assert!(reach.is_whole_above(10) && !reach.is_whole_above(9) && !reach.lacks_some(0, 24));
+        reach.lose(30);
+        assert!(reach.is_whole_above(10), "what is lost is newer");
+        assert!(!reach.lacks_some(10, 24) && reach.lacks_some(10, 25) && !reach.lacks_some(30, 90));
+        reach.record(numbers(31, 41));
+        reach.record(numbers(41, 51));
+        assert!(!reach.is_whole_above(10) && reach.is_whole_above(40));
+        reach.record(Numbers { is_skip: true, ..numbers(51, 60) });
+        reach.record(numbers(60, 76));
+        assert!(!reach.is_whole_above(58) && reach.is_whole_above(59) && !reach.lacks_some(30, 75));
+        // A log that begins anew before the end of the one before it.
+        reach.record(numbers(70, 72));
+        assert!(!reach.is_whole_above(74) && reach.is_whole_above(75) && reach.lacks_some(60, 70));
+        reach.record(numbers(90, 91));
+        assert!(!reach.is_whole_above(88) && reach.is_whole_above(89));
+        reach.lose_any();
+        assert!(reach.lacks_some(89, 90));
+    }
+}
