@@ -243,7 +243,7 @@ fn damaged(
     (mut bed, history): (Bed, History),
     (what, seed): (String, u64),
     counts: &mut Counts,
-    mut came_back: impl FnMut(&str, &Restored),
+    mut came_back: impl FnMut(&str, &History, &Restored),
 ) {
     let is_killed = seed.is_multiple_of(2);
     if !is_killed {
@@ -276,7 +276,7 @@ fn damaged(
         let restored = salvaged(&bed, &fs, if round % 2 == 0 { 2000 } else { 1 << 20 });
         counts.damages += 1;
         check(&what, &history, &restored, counts);
-        came_back(&what, &restored);
+        came_back(&what, &history, &restored);
         if path.extension().is_some_and(|e| e == "tbl") && paths.len() == 1 {
             check_table(&what, &fs, &sound, (path, how), &restored.report);
         }
@@ -292,7 +292,7 @@ fn what_comes_back_was_written_and_what_is_missing_is_reported() {
     for placement in PlacementKind::ALL {
         for seed in 0..6 {
             let what = format!("{placement:?}, seed {seed}");
-            damaged(written(placement, seed), (what, seed), &mut counts, |_, _| ());
+            damaged(written(placement, seed), (what, seed), &mut counts, |_, _, _| ());
         }
     }
     println!("{counts:?}");
