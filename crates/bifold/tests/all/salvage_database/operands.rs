@@ -289,3 +289,26 @@ fn operands_that_cannot_be_combined_are_left_out() {
     let why = report.operator_problem.as_deref().unwrap();
     assert!(why.contains("add_i64") && why.contains("9 bytes"), "{why}");
 }
+
+#[test]
+fn operands_above_a_large_value_are_combined_with_it() {
+    let mut options = small(PlacementKind::WiscKey);
+    options.keyspace.merge = Some(MergeOperator::append());
+    let mut bed = Bed::of(options);
+    let large = vec![b'l'; 100_000];
+    for key in ["whole", "damaged"] {
+        bed.ks().put_reader(key, &large[..]).unwrap();
+        bed.ks().merge(key, "end").unwrap();
+    }
+    let fs = bed.fs.fork();
+    bed.db.take().unwrap().close().unwrap();
+    let is_large = |path: &PathBuf| fs.read(path).unwrap().len() > large.len();
+    let path = fs.files().into_iter().filter(is_large).max().expect("a file of each large value");
+    let mut bytes = fs.read(&path).unwrap();
+    bytes[50_000] ^= 1;
+    fs.write_durable(&path, &bytes);
+    let found = salvaged(&bed, &fs, 1 << 20);
+    assert_eq!(found.spaces["default"].keys().collect::<Vec<_>>(), [b"whole"]);
+    assert!(found.spaces["default"][&b"whole"[..]] == [&large[..], b"end"].concat());
+    assert_eq!(found.report.keyspaces[0].lost_keys, [Box::from(&b"damaged"[..])]);
+}

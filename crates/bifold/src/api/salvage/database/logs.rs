@@ -246,3 +246,37 @@ pub(super) fn range_of(seqno: SeqNo, operation: &Operation<'_>) -> Option<RangeT
     let Operation::DeleteRange { start, end, .. } = *operation else { return None };
     Some(RangeTombstone { start: start.into(), end: end.map(Into::into), seqno })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(seqno: SeqNo, what: &'static [u8], is_operand: bool) -> Logged {
+        let (keyspace, key) = (2, &b"k"[..]);
+        let operation = match is_operand {
+            true => Operation::Merge { keyspace, key, operand: what },
+            false => Operation::Put { keyspace, key, value: what },
+        };
+        Logged::of(seqno, &operation).unwrap().1
+    }
+
+    #[test]
+    fn operands_above_the_newest_value_are_kept_once_each_in_any_order() {
+        let all = [(3, "a", true), (5, "old", false), (7, "c", true), (6, "b", true), (9, "d", true), (2, "z", false)];
+        for first in 0..all.len() {
+            let mut known = Logged::default();
+            for at in 0..all.len() {
+                let (seqno, what, is_operand) = all[(first + at) % all.len()];
+                known.join(logged(seqno, what.as_bytes(), is_operand));
+                // The later log counts.
+                known.join(logged(7, b"again", true));
+                known.join(logged(7, b"c", true));
+            }
+            let bytes: usize = known.operands.iter().map(bytes_of).sum();
+            assert_eq!(known.operand_bytes, bytes);
+            let found: Vec<_> = known.into_versions().map(|v| (v.seqno, v.payload.to_vec())).collect();
+            let expected = [(5, "old"), (6, "b"), (7, "c"), (9, "d")];
+            assert_eq!(found, expected.map(|(seqno, what)| (seqno, what.as_bytes().to_vec())), "from {first}");
+        }
+    }
+}

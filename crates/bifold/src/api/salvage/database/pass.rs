@@ -77,13 +77,18 @@ impl<'a> NewDatabase<'a> {
     }
 }
 
-/// The options of a new keyspace: those of the database. It keeps its merge operator, which it could not get later, if
-/// the database takes that; then nothing expires in it, as before.
+/// The options of a new keyspace: those of the database, but for the merge operator, which it could not get later. It
+/// keeps its own if the database takes that; then nothing expires in it, as before.
 fn options_of(db: &Db, space: &SavedKeyspace) -> KeyspaceOptions {
     let options = db.options().keyspace.clone();
-    let Some(merge) = space.merge.clone() else { return options };
-    let with = KeyspaceOptions { merge: Some(merge), ttl: None, ..options.clone() };
-    db.options().merge_operators.resolve(&space.report.name, &with).unwrap_or(options)
+    match space.merge.clone() {
+        None if space.is_described => KeyspaceOptions { merge: None, ..options },
+        None => options,
+        Some(merge) => {
+            let with = KeyspaceOptions { merge: Some(merge), ttl: None, ..options.clone() };
+            db.options().merge_operators.resolve(&space.report.name, &with).unwrap_or(options)
+        }
+    }
 }
 
 /// What the copies of a version lead to.

@@ -50,6 +50,8 @@ pub(super) struct SavedKeyspace {
     pub lost: Vec<RangeTombstone>,
     /// The same of tables alone.
     pub lost_in_tables: Vec<RangeTombstone>,
+    /// Whether the manifest says what options it has.
+    pub is_described: bool,
     /// The merge operator that the manifest names.
     pub merge: Option<MergeOperator>,
 }
@@ -75,7 +77,9 @@ impl SavedKeyspace {
 
     /// What the manifest says of its options, if it is there and can be read.
     fn take_options(&mut self, recorded: &str) {
-        let Some(merge) = KeyspaceOptions::recorded(recorded).ok().and_then(|options| options.merge) else { return };
+        let Ok(options) = KeyspaceOptions::recorded(recorded) else { return };
+        self.is_described = true;
+        let Some(merge) = options.merge else { return };
         self.report.operator = Some(merge.name().to_owned());
         self.merge = Some(merge);
     }
