@@ -1,7 +1,7 @@
 //! Salvage of keyspaces with merge operators: no operand twice, none out of order, and where one may be missing, the
 //! report says so.
 
-use bifold::{KeyspaceOptions, MergeOperator, MergeOperators, salvage::RecoveredKeyspace};
+use bifold::{KeyspaceOptions, MergeOperator, MergeOperators, RetainChanges, salvage::RecoveredKeyspace};
 
 use super::*;
 
@@ -25,12 +25,16 @@ fn parts(value: &[u8]) -> Vec<(u64, u64)> {
     text.split_terminator(';').map(part).collect()
 }
 
-/// A database whose default keyspace has an operator, after random writes. It is reopened now and then.
+/// A database whose default keyspace has an operator, after random writes. It is reopened now and then. Some keep their
+/// logs, and take no ingests.
 fn merged(placement: PlacementKind, seed: u64) -> (Bed, History) {
     let mut options = small(placement);
     let is_own = seed % 4 < 2;
     options.keyspace.merge = Some(if is_own { joined() } else { MergeOperator::append() });
     options.merge_operators = MergeOperators::default().with(joined()).unwrap();
+    // Then logs have what was flushed, again.
+    let keeps_logs = seed % 8 >= 4;
+    options.retain_changes = keeps_logs.then_some(RetainChanges { bytes: u64::MAX, age: None });
     let (mut bed, mut history, mut held) = (Bed::of(options), History::default(), Vec::new());
     let plain = KeyspaceOptions { merge: None, ..small(placement).keyspace };
     drop(bed.db().keyspace("other", plain).unwrap());
@@ -62,7 +66,7 @@ fn merged(placement: PlacementKind, seed: u64) -> (Bed, History) {
             52 => held.push(bed.db().snapshot()),
             53 if random(4) == 0 => held.clear(),
             54..=55 if random(3) == 0 => drop(bed.db().collect_garbage()),
-            56 if random(4) == 0 => {
+            56 if random(4) == 0 && !keeps_logs => {
                 let mut ingest = ks.ingest().unwrap();
                 for n in n..n + 3 {
                     let value = part(n, step, &mut random);
@@ -196,6 +200,34 @@ fn without_a_manifest_logs_alone_say_which_operands_count() {
     assert_eq!(sums, [("newer", 1006)]);
     assert_eq!((report.operands, report.combined, report.may_lack_operands), (2, 1, 0), "{report:?}");
     assert_eq!(report.lost_keys, [Box::from(&b"older"[..]), Box::from(&b"only logs"[..])]);
+}
+
+/// Logs repeat operands that a flush has combined, and are asked for them once a table is damaged.
+#[test]
+fn operands_that_were_flushed_are_not_taken_from_logs_again() {
+    let mut options = small(PlacementKind::WiscKey);
+    options.keyspace.merge = Some(MergeOperator::append());
+    options.retain_changes = Some(RetainChanges { bytes: u64::MAX, age: None });
+    let mut bed = Bed::of(options);
+    bed.ks().put("another", "value").unwrap();
+    bed.db().flush().unwrap();
+    let base = "b".repeat(200);
+    bed.ks().put("k", &base).unwrap();
+    ["1", "2", "3"].iter().for_each(|operand| bed.ks().merge("k", operand).unwrap());
+    bed.db().flush().unwrap();
+    bed.ks().merge("k", "4").unwrap();
+    let fs = bed.fs.fork();
+    bed.db.take().unwrap().close().unwrap();
+    let path = files(&fs).into_iter().find(|path| path.extension().is_some_and(|e| e == "tbl")).unwrap();
+    let mut bytes = fs.read(&path).unwrap();
+    let at = bytes.windows(7).position(|bytes| bytes == b"another").unwrap();
+    bytes[at] ^= 1;
+    fs.write_durable(&path, &bytes);
+    let found = salvaged(&bed, &fs, 1 << 20);
+    assert!(!found.report.is_sound());
+    let value = &found.spaces["default"][&b"k"[..]];
+    assert_eq!(value.escape_ascii().to_string(), base + "1234");
+    assert_eq!(found.report.keyspaces[0].may_lack_operands, 0);
 }
 
 /// A record that is lost between operands may have been one, or a put or delete. Behind them it only makes them older.

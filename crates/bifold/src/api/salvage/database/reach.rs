@@ -5,7 +5,7 @@
 //! log 9  │ 41 … 50 │ skip to 60 │ 60 … 75 │ torn         lost: from 76 on; nothing is missing between 60 and 75
 //! ```
 
-use bifold_contract::{SeqNo, key::MAX_SEQNO, planted};
+use bifold_contract::{SeqNo, planted};
 
 use super::logs::Numbers;
 
@@ -20,6 +20,8 @@ pub(super) struct Reach {
     is_broken: bool,
     /// Numbers of which some may be lost, both included.
     lost: Vec<(SeqNo, SeqNo)>,
+    /// Whether any others may be lost, too.
+    lacks_any: bool,
 }
 
 impl Reach {
@@ -29,8 +31,13 @@ impl Reach {
             // A crash took back commits that an older log still has. Which of these is not known.
             self.lost.push((first, self.next - 1));
             self.whole_from = self.next.max(next);
-        } else if first > self.next || self.is_broken {
-            self.whole_from = if self.is_broken { next } else { first };
+        } else if self.is_broken {
+            // Something of this record may be lost, too, but nothing with a larger number.
+            let since = self.lost.iter_mut().rev().take_while(|(from, _)| *from == self.next);
+            since.for_each(|(_, to)| *to = next.saturating_sub(1).min(*to));
+            self.whole_from = next;
+        } else if first > self.next {
+            self.whole_from = first;
         }
         if is_skip {
             self.whole_from = next;
@@ -47,7 +54,7 @@ impl Reach {
 
     /// Any operations may be lost, wherever they were.
     pub fn lose_any(&mut self) {
-        self.lost.push((0, MAX_SEQNO));
+        self.lacks_any = true;
     }
 
     /// Whether logs have all operations with larger numbers, up to the last that is found.
@@ -57,12 +64,16 @@ impl Reach {
 
     /// Whether an operation may be lost with a number above the first and not above the second.
     pub fn lacks_some(&self, above: SeqNo, upto: SeqNo) -> bool {
-        !planted!("salvage_overlooks_lost_operands") && self.lost.iter().any(|&(from, to)| from <= upto && to > above)
+        let may_be_between = |&(from, to): &(SeqNo, SeqNo)| from <= upto && to > above;
+        let lacks = self.lacks_any || self.lost.iter().any(may_be_between);
+        lacks && !planted!("salvage_overlooks_lost_operands")
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bifold_contract::key::MAX_SEQNO;
+
     use super::*;
 
     fn numbers(first: SeqNo, next: SeqNo) -> Numbers {
@@ -88,9 +99,14 @@ mod tests {
         // A log that begins anew before the end of the one before it.
         reach.record(numbers(70, 72));
         assert!(!reach.is_whole_above(74) && reach.is_whole_above(75) && reach.lacks_some(60, 70));
+        // The end of a log, and the beginning of the next.
+        reach.lose(MAX_SEQNO);
+        assert!(reach.lacks_some(75, 76) && reach.lacks_some(500, 600));
         reach.record(numbers(90, 91));
-        assert!(!reach.is_whole_above(88) && reach.is_whole_above(89));
+        assert!(reach.lacks_some(75, 76) && !reach.lacks_some(90, 600));
+        reach.record(numbers(91, 92));
+        assert!(!reach.is_whole_above(89) && reach.is_whole_above(90));
         reach.lose_any();
-        assert!(reach.lacks_some(89, 90));
+        assert!(reach.lacks_some(90, 91));
     }
 }
