@@ -25,19 +25,23 @@ fn parts(value: &[u8]) -> Vec<(u64, u64)> {
     text.split_terminator(';').map(part).collect()
 }
 
-/// A database whose default keyspace has an operator, after random writes. It is reopened now and then. Some keep their
-/// logs, and take no ingests.
-fn merged(placement: PlacementKind, seed: u64) -> (Bed, History) {
+/// A database whose default keyspace has an operator. Some keep their logs, which then have what was flushed, again.
+fn with_operator(placement: PlacementKind, seed: u64) -> Bed {
     let mut options = small(placement);
     let is_own = seed % 4 < 2;
     options.keyspace.merge = Some(if is_own { joined() } else { MergeOperator::append() });
     options.merge_operators = MergeOperators::default().with(joined()).unwrap();
-    // Then logs have what was flushed, again.
-    let keeps_logs = seed % 8 >= 4;
-    options.retain_changes = keeps_logs.then_some(RetainChanges { bytes: u64::MAX, age: None });
-    let (mut bed, mut history, mut held) = (Bed::of(options), History::default(), Vec::new());
+    options.retain_changes = (seed % 8 >= 4).then_some(RetainChanges { bytes: u64::MAX, age: None });
+    let bed = Bed::of(options);
     let plain = KeyspaceOptions { merge: None, ..small(placement).keyspace };
     drop(bed.db().keyspace("other", plain).unwrap());
+    bed
+}
+
+/// The same after random writes; it is reopened now and then. Those that keep their logs take no ingests.
+fn merged(placement: PlacementKind, seed: u64) -> (Bed, History) {
+    let (mut bed, mut history, mut held) = (with_operator(placement, seed), History::default(), Vec::new());
+    let keeps_logs = bed.options.retain_changes.is_some();
     let mut random = numbers(seed.wrapping_mul(0xD134_2543_DE82_EF95) + 5);
     for step in 0..900 {
         let (ks, n) = (bed.ks().clone(), random(90));

@@ -28,14 +28,14 @@ pub(super) enum InLog<'a> {
     /// An operation with this number.
     Operation(SeqNo, Operation<'a>),
     /// The end of a record with these numbers.
-    Record(Numbers),
+    Record(RecordNumbers),
     /// No whole record.
     Lost(LostRecords),
 }
 
 /// The numbers of a record.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Numbers {
+pub(super) struct RecordNumbers {
     pub first: SeqNo,
     /// That of the next record.
     pub next: SeqNo,
@@ -88,7 +88,7 @@ pub(super) fn walk(dir: &Dir, id: FileId, next: &mut Option<SeqNo>, mut met: imp
                 }
                 let behind = operations(&record, len, &mut met);
                 let skip = record.skips_to().ok().flatten();
-                let numbers = Numbers { first, next: skip.unwrap_or(behind), is_skip: skip.is_some() };
+                let numbers = RecordNumbers { first, next: skip.unwrap_or(behind), is_skip: skip.is_some() };
                 *next = Some(numbers.next);
                 met(InLog::Record(numbers));
                 continue;

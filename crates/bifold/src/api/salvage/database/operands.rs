@@ -39,7 +39,7 @@ pub(super) struct OperandRules<'a> {
 }
 
 /// The operands of a key down to its base.
-pub(super) struct Chain {
+pub(super) struct FoundOperands {
     /// Copies of the newest version that is no operand; none if there is no such version, or a range delete covers it.
     pub base: Vec<Version>,
     pub above: Above,
@@ -70,7 +70,7 @@ impl<'a> OperandRules<'a> {
 
     /// The operands of a key, if it is known which count. `versions` are the newest first, `deleted` is the number of
     /// the newest range delete that covers the key.
-    pub fn chain(&self, key: &[u8], versions: &[Version], deleted: SeqNo) -> Option<Chain> {
+    pub fn chain(&self, key: &[u8], versions: &[Version], deleted: SeqNo) -> Option<FoundOperands> {
         let is_seen = |version: &Version| {
             !version.is_logged || version.seqno > self.flushed || planted!("salvage_counts_operands_twice")
         };
@@ -115,15 +115,15 @@ fn operator_of(space: &SavedKeyspace, operators: &MergeOperators) -> Result<Merg
     };
     operators.find(named).ok_or_else(|| {
         format!(
-            "the merge operator `{}` is none of Bifold's and not registered: salvage these keys with a program that has \
-             it, in `SalvageOptions::merge_operators`",
+            "the merge operator `{}` is none of Bifold's and not registered: salvage these keys with a program that \
+             has it in `SalvageOptions::merge_operators`",
             named.name()
         )
     })
 }
 
 /// The operands among versions, the newest first, down to their base, and the number of that.
-fn chain_of<'a>(versions: impl Iterator<Item = &'a Version>, deleted: SeqNo) -> (Chain, SeqNo) {
+fn chain_of<'a>(versions: impl Iterator<Item = &'a Version>, deleted: SeqNo) -> (FoundOperands, SeqNo) {
     let mut versions = versions.take_while(|version| version.seqno >= deleted).peekable();
     let newest = versions.peek().map_or(deleted, |version| version.seqno);
     let mut operands = Vec::new();
@@ -134,5 +134,5 @@ fn chain_of<'a>(versions: impl Iterator<Item = &'a Version>, deleted: SeqNo) -> 
     let seqno = versions.peek().map_or(deleted, |version| version.seqno);
     let base =
         versions.take_while(|version| version.seqno == seqno && version.kind != Kind::Operand).cloned().collect();
-    (Chain { base, above: Above { operands, newest, is_certain: true } }, seqno)
+    (FoundOperands { base, above: Above { operands, newest, is_certain: true } }, seqno)
 }

@@ -12,7 +12,7 @@ use super::{
     large::WholeValue,
     logs::{LogVersions, Logged, Version},
     merge::Merge,
-    operands::{Above, Chain, OperandRules},
+    operands::{Above, FoundOperands, OperandRules},
     report::RecoveredKeyspace,
     sources::SavedKeyspace,
     values::{Sought, ValueFiles},
@@ -92,7 +92,7 @@ fn options_of(db: &Db, space: &SavedKeyspace) -> KeyspaceOptions {
 }
 
 /// What the copies of a version lead to.
-enum Looked {
+enum LedTo {
     Value(Value, Option<Millis>),
     Deleted,
     /// `None`: it is damaged.
@@ -176,13 +176,13 @@ impl Judge<'_, '_, '_> {
         }
         versions.retain(|version| version.seqno == newest && version.kind != Kind::Operand);
         match self.look_up(key, &versions) {
-            Looked::Value(value, expires) => self.restore(key, newest, &value, expires),
-            Looked::Deleted => {
+            LedTo::Value(value, expires) => self.restore(key, newest, &value, expires),
+            LedTo::Deleted => {
                 self.report.deleted += 1;
                 Ok(())
             }
-            Looked::Large(large) => self.restore_large(key, newest, large),
-            Looked::Elsewhere(expires) => {
+            LedTo::Large(large) => self.restore_large(key, newest, large),
+            LedTo::Elsewhere(expires) => {
                 self.seek(key, Sought { seqno: newest, expires, above: None });
                 Ok(())
             }
@@ -190,7 +190,7 @@ impl Judge<'_, '_, '_> {
     }
 
     /// What a version leads to, of which there are these copies.
-    fn look_up(&mut self, key: &[u8], copies: &[Version]) -> Looked {
+    fn look_up(&mut self, key: &[u8], copies: &[Version]) -> LedTo {
         let mut expires = None;
         for Version { seqno, kind, payload, .. } in copies {
             let (instant, rest) = match kind.expires() {
@@ -202,17 +202,17 @@ impl Judge<'_, '_, '_> {
             };
             expires = instant;
             match kind.plain() {
-                Kind::Inline => return Looked::Value(rest, instant),
-                Kind::Delete => return Looked::Deleted,
-                Kind::Large => return Looked::Large(WholeValue::open(self.dir, key, &rest)),
+                Kind::Inline => return LedTo::Value(rest, instant),
+                Kind::Delete => return LedTo::Deleted,
+                Kind::Large => return LedTo::Large(WholeValue::open(self.dir, key, &rest)),
                 _ => {}
             }
             let value = pointer::decode(&rest).ok().and_then(|pointer| self.values.read(pointer, key, *seqno));
             if let Some(value) = value {
-                return Looked::Value(value, instant);
+                return LedTo::Value(value, instant);
             }
         }
-        Looked::Elsewhere(expires)
+        LedTo::Elsewhere(expires)
     }
 
     /// Decides the fate of a key whose newest version is an operand.
@@ -221,23 +221,23 @@ impl Judge<'_, '_, '_> {
             self.report.lose_operands(key, why.clone());
             return Ok(());
         }
-        let Some(Chain { base, above }) = self.rules.chain(key, versions, deleted) else {
+        let Some(FoundOperands { base, above }) = self.rules.chain(key, versions, deleted) else {
             let why = "versions of the key may be lost, so it is not known which of its operands count";
             self.report.lose_operands(key, why.to_owned());
             return Ok(());
         };
-        let looked = if base.is_empty() { Looked::Deleted } else { self.look_up(key, &base) };
+        let looked = if base.is_empty() { LedTo::Deleted } else { self.look_up(key, &base) };
         let value = match looked {
-            Looked::Value(value, _) => Some(value),
-            Looked::Deleted => None,
-            Looked::Large(large) => match large.and_then(|mut large| large.read_all()) {
+            LedTo::Value(value, _) => Some(value),
+            LedTo::Deleted => None,
+            LedTo::Large(large) => match large.and_then(|mut large| large.read_all()) {
                 Some(value) => Some(value),
                 None => {
                     self.report.lose(key);
                     return Ok(());
                 }
             },
-            Looked::Elsewhere(expires) => {
+            LedTo::Elsewhere(expires) => {
                 let seqno = base.first().map_or(0, |base| base.seqno);
                 self.seek(key, Sought { seqno, expires, above: Some(above) });
                 return Ok(());

@@ -7,7 +7,7 @@
 
 use bifold_contract::{SeqNo, planted};
 
-use super::logs::Numbers;
+use super::logs::RecordNumbers;
 
 /// What the logs have.
 #[derive(Debug, Default)]
@@ -18,7 +18,7 @@ pub(super) struct Reach {
     whole_from: SeqNo,
     /// Whether something is lost between the last whole record and the next.
     is_broken: bool,
-    /// Numbers of which some may be lost, both included.
+    /// RecordNumbers of which some may be lost, both included.
     lost: Vec<(SeqNo, SeqNo)>,
     /// Whether any others may be lost, too.
     lacks_any: bool,
@@ -26,7 +26,7 @@ pub(super) struct Reach {
 
 impl Reach {
     /// A record that is whole. They come in the order of the logs.
-    pub fn record(&mut self, Numbers { first, next, is_skip }: Numbers) {
+    pub fn record(&mut self, RecordNumbers { first, next, is_skip }: RecordNumbers) {
         if first < self.next {
             // A crash took back commits that an older log still has. Which of these is not known.
             self.lost.push((first, self.next - 1));
@@ -76,8 +76,8 @@ mod tests {
 
     use super::*;
 
-    fn numbers(first: SeqNo, next: SeqNo) -> Numbers {
-        Numbers { first, next, is_skip: false }
+    fn numbers(first: SeqNo, next: SeqNo) -> RecordNumbers {
+        RecordNumbers { first, next, is_skip: false }
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         reach.record(numbers(31, 41));
         reach.record(numbers(41, 51));
         assert!(!reach.is_whole_above(10) && reach.is_whole_above(40));
-        reach.record(Numbers { is_skip: true, ..numbers(51, 60) });
+        reach.record(RecordNumbers { is_skip: true, ..numbers(51, 60) });
         reach.record(numbers(60, 76));
         assert!(!reach.is_whole_above(58) && reach.is_whole_above(59) && !reach.lacks_some(30, 75));
         // A log that begins anew before the end of the one before it.

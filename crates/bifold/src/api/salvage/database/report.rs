@@ -80,8 +80,8 @@ pub struct RecoveredKeyspace {
     pub operator_problem: Option<String>,
     /// Restored keys whose operands were combined.
     pub combined: u64,
-    /// Of these, keys of which a log may have lost an operand, put or delete that is older than another operand. They may
-    /// have a value that they never had.
+    /// Of these, keys of which a log may have lost an operand, put or delete that is older than another operand. They
+    /// may have a value that they never had.
     pub may_lack_operands: u64,
     /// The first thousand of these.
     #[serde(serialize_with = "all_escaped")]
