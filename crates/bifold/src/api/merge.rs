@@ -210,6 +210,11 @@ impl MergeOperators {
         Self { lets_unknown_be: true, ..self }
     }
 
+    /// An operator that may only be named, with its function.
+    pub(crate) fn find(&self, named: &MergeOperator) -> Option<MergeOperator> {
+        shipped(named.name()).or_else(|| self.by_name.get(&named.name).cloned())
+    }
+
     /// The options of a keyspace with the function of its operator.
     ///
     /// # Errors
@@ -217,7 +222,7 @@ impl MergeOperators {
     pub(crate) fn resolve(&self, keyspace: &str, options: &KeyspaceOptions) -> Result<KeyspaceOptions> {
         let Some(named) = &options.merge else { return Ok(options.clone()) };
         let unknown = || self.lets_unknown_be.then(|| MergeOperator { combine: None, ..named.clone() });
-        let known = shipped(named.name()).or_else(|| self.by_name.get(&named.name).cloned()).or_else(unknown);
+        let known = self.find(named).or_else(unknown);
         let Some(known) = known else {
             let reason = format!(
                 "keyspace `{keyspace}` has the merge operator `{}`, which is none of Bifold's and is not registered: \

@@ -20,6 +20,7 @@
 //! known once compaction has found what they delete; GC of `hashkv` leaves out those with nothing left to delete in
 //! their group, though the cold log may still hold some); commits that a crash undid; names of keyspaces.
 
+mod bounded;
 mod database;
 mod newest;
 mod report;
@@ -43,12 +44,16 @@ use bifold_io::{Dir, Env};
 use bifold_values::parts::salvage::{Found, Source};
 
 pub use self::database::{DatabaseReport, DatabaseSalvage, LostStretch, RecoveredKeyspace};
-use self::newest::{Known, Newest, Place, Subset};
 pub use self::report::{Damage, FileReport, KeyspaceReport, Report};
+use self::{
+    bounded::Subset,
+    newest::{Known, Newest, NewestVersions, Place},
+};
 use crate::api::{
     batch::Batch,
     db::{DEFAULT_KEYSPACE, Db},
     keyspace::Keyspace,
+    merge::MergeOperators,
 };
 
 /// The id that a new database gives the keyspace "default": file numbers and ids come from one counter, and the log
@@ -84,11 +89,19 @@ pub struct SalvageOptions {
     /// For [`DatabaseSalvage`]: the keyspace of tables of which nothing tells whose they are. `None`: each becomes a
     /// keyspace of its own.
     pub tables_of: Option<KeyspaceId>,
+    /// For [`DatabaseSalvage`]: merge operators of your own. Keys with operands of others are left out.
+    pub merge_operators: MergeOperators,
 }
 
 impl Default for SalvageOptions {
     fn default() -> Self {
-        Self { restore: Restore::default(), memory_bytes: 256 << 20, names: BTreeMap::new(), tables_of: None }
+        Self {
+            restore: Restore::default(),
+            memory_bytes: 256 << 20,
+            names: BTreeMap::new(),
+            tables_of: None,
+            merge_operators: MergeOperators::default(),
+        }
     }
 }
 
@@ -285,7 +298,7 @@ impl Salvage {
         let mut left = vec![Subset::ALL];
         let mut passes = 0;
         while let Some(subset) = left.pop() {
-            let mut newest = Newest::new(subset, self.keyspaces.len(), self.memory_bytes);
+            let mut newest = Newest::new(subset, self.memory_bytes);
             for at in 0..self.opened.len() {
                 let before = self.opened[..at].iter().map(|opened| opened.source.len()).sum::<u64>();
                 let mut reported = 0;
@@ -342,7 +355,7 @@ impl Salvage {
                             len,
                             kind: record.kind,
                         };
-                        newest.add(*keyspace, record.key, place);
+                        newest.add(*keyspace, record.key, Known::of(place));
                     }
                 }
                 Found::Damage(damage) if pass == Pass::First => report.damaged(damage),
@@ -359,7 +372,7 @@ impl Salvage {
         if drop_files.peek().is_none() {
             return;
         }
-        let mut asked = newest.ask();
+        let mut asked = NewestVersions::of(newest);
         for OpenedFile { source, keyspace, .. } in drop_files {
             let mut salvage = source.salvage();
             loop {
@@ -373,7 +386,7 @@ impl Salvage {
                 }
             }
         }
-        newest.answer(&asked);
+        asked.tell(newest);
     }
 
     /// Decides the fate of a key and counts it.

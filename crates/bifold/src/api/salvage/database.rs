@@ -11,13 +11,16 @@
 //! * The version with the largest number decides, in whichever file it is. A key is left out if its newest value cannot
 //!   be read, since every older one would be wrong.
 //! * What is lost may have been newer than what is found. Such keys are restored, and counted.
+//! * Operands of merge operators are combined with their base, and the result is put: `operands.rs` says which count.
 //! * Logs repeat what tables have. Where the manifest is whole and all tables of a keyspace are, operations that have
 //!   been flushed are not asked: compaction may have dropped the deletes that follow them.
 
 mod large;
 mod logs;
 mod merge;
+mod operands;
 mod pass;
+mod reach;
 mod report;
 mod sources;
 mod survey;
@@ -25,7 +28,7 @@ mod values;
 
 use std::{collections::BTreeSet, fmt, path::Path, sync::Arc};
 
-use bifold_contract::{Error, FileId, Result, key::MAX_SEQNO};
+use bifold_contract::{Error, FileId, Result};
 use bifold_format::{names, table::Place};
 use bifold_index::table::salvage::Lost;
 use bifold_io::{
@@ -35,13 +38,13 @@ use bifold_io::{
 
 pub use self::report::{DatabaseReport, LostStretch, RecoveredKeyspace};
 use self::{
-    logs::{InLog, LogVersions},
+    logs::{InLog, LogVersions, Logged},
     pass::NewDatabase,
     report::LeftOuts,
     sources::Sources,
 };
-use super::{SalvageOptions, SalvageProgress, newest::Subset};
-use crate::api::db::Db;
+use super::{SalvageOptions, SalvageProgress, bounded::Subset};
+use crate::api::{db::Db, merge::MergeOperators};
 
 /// So many files are open at a time.
 const OPEN_FILES_MAX: usize = 256;
@@ -55,6 +58,7 @@ pub struct DatabaseSalvage {
     /// The files of large values that an entry names.
     large_named: BTreeSet<FileId>,
     memory_bytes: usize,
+    merge_operators: MergeOperators,
 }
 
 impl fmt::Debug for DatabaseSalvage {
@@ -88,9 +92,9 @@ impl DatabaseSalvage {
             taken => taken?,
         };
         let lacks_appends = left_out.stretches > 0;
-        let mut sources = Sources::find(&dir, &options.names, options.tables_of, &mut left_out)?;
+        let mut sources = Sources::find(&dir, options, &mut left_out)?;
         if lacks_appends {
-            sources.spaces.iter_mut().for_each(|space| space.lose((None, None), MAX_SEQNO));
+            sources.lose_any();
         }
         Ok(Self {
             dir,
@@ -99,6 +103,7 @@ impl DatabaseSalvage {
             left_out,
             large_named: BTreeSet::new(),
             memory_bytes: options.memory_bytes,
+            merge_operators: options.merge_operators.clone(),
         })
     }
 
@@ -132,7 +137,8 @@ impl DatabaseSalvage {
                     if let InLog::Operation(seqno, operation) = met
                         && self.sources.is_asked(seqno, operation.keyspace())
                     {
-                        versions.add(seqno, &operation);
+                        let logged = Logged::of(seqno, &operation);
+                        logged.into_iter().for_each(|(key, logged)| versions.add(operation.keyspace(), key, logged));
                     }
                 })?;
             }

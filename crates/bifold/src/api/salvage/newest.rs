@@ -1,44 +1,16 @@
-//! The newest record of each key, for as many keys at a time as memory allows.
+//! The newest record of each key.
 
 use std::collections::BTreeMap;
 
 use bifold_contract::SeqNo;
-use bifold_format::{filter::key_hash, value::ValueKind};
+use bifold_format::value::ValueKind;
+
+use super::bounded::{BoundedKeys, OfKey};
 
 /// Bytes of a key's entry without the key: two places (72), a box (16), both in a map node that is two thirds full
 /// (× 1.5), the allocator's overhead (16), its entry in the list of values to read (64), and in the list of values
 /// that may have been dropped (16).
 const ENTRY_BYTES: usize = 240;
-
-/// The smallest subset has a millionth of all keys. It is not halved again, so a few large keys may exceed the limit.
-const MODULUS_MAX: u64 = 1 << 20;
-
-/// The keys whose hash has this residue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Subset {
-    modulus: u64,
-    residue: u64,
-}
-
-impl Subset {
-    /// All keys.
-    pub const ALL: Self = Self { modulus: 1, residue: 0 };
-
-    pub fn covers(self, key: &[u8]) -> bool {
-        key_hash(key) % self.modulus == self.residue
-    }
-
-    /// Whether it is halved no more.
-    pub fn is_smallest(self) -> bool {
-        self.modulus >= MODULUS_MAX
-    }
-
-    /// Its two halves.
-    pub fn halves(self) -> (Self, Self) {
-        let modulus = self.modulus * 2;
-        (Self { modulus, ..self }, Self { modulus, residue: self.residue + self.modulus })
-    }
-}
 
 /// A record and where it is.
 #[derive(Clone, Copy, Debug)]
@@ -71,143 +43,87 @@ pub(super) struct Known {
     pub is_dropped: bool,
 }
 
+impl Known {
+    /// What a record tells of its key.
+    pub fn of(place: Place) -> Self {
+        Self { newest: place, value: (place.kind == ValueKind::Value).then_some(place), is_dropped: false }
+    }
+}
+
+impl OfKey for Known {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES
+    }
+
+    fn join(&mut self, other: Self) {
+        if other.newest.is_newer_than(&self.newest) {
+            self.newest = other.newest;
+        }
+        if other.value.is_some_and(|value| self.value.is_none_or(|known| value.is_newer_than(&known))) {
+            self.value = other.value;
+        }
+    }
+}
+
+/// The keys of one subset, by keyspace: an index into `Salvage::keyspaces`.
+pub(super) type Newest = BoundedKeys<usize, Known>;
+
 /// By keyspace, the numbers of values that are the newest records of their keys, and whether a drop-key names each.
-pub(super) struct NewestVersions(Vec<Vec<(SeqNo, bool)>>);
+pub(super) struct NewestVersions(BTreeMap<usize, Vec<(SeqNo, bool)>>);
 
 impl NewestVersions {
+    /// The newest values, for which the caller looks up drop-keys. All other drop-keys are ignored.
+    pub fn of(newest: &Newest) -> Self {
+        let mut asked = BTreeMap::<usize, Vec<_>>::new();
+        for (keyspace, _, known) in newest.keys().filter(|(.., known)| known.newest.kind == ValueKind::Value) {
+            asked.entry(keyspace).or_default().push((known.newest.seqno, false));
+        }
+        for numbers in asked.values_mut() {
+            numbers.sort_unstable();
+            // Two keys have the same number only if a crash took back the commit of one. They are dropped together.
+            numbers.dedup();
+        }
+        Self(asked)
+    }
+
     /// Notes that a drop-key names this version.
     pub fn dropped(&mut self, keyspace: usize, seqno: SeqNo) {
-        let numbers = &mut self.0[keyspace];
+        let Some(numbers) = self.0.get_mut(&keyspace) else { return };
         if let Ok(at) = numbers.binary_search_by_key(&seqno, |asked| asked.0) {
             numbers[at].1 = true;
         }
     }
 
-    fn is_dropped(&self, keyspace: usize, seqno: SeqNo) -> bool {
-        self.0[keyspace].binary_search(&(seqno, true)).is_ok()
-    }
-}
-
-/// The keys of one subset.
-pub(super) struct Newest {
-    subset: Subset,
-    /// By keyspace.
-    keys: Vec<BTreeMap<Box<[u8]>, Known>>,
-    bytes: usize,
-    bytes_max: usize,
-    /// Subsets that did not fit.
-    pub left: Vec<Subset>,
-}
-
-impl Newest {
-    pub fn new(subset: Subset, keyspaces: usize, bytes_max: usize) -> Self {
-        Self { subset, keys: vec![BTreeMap::new(); keyspaces], bytes: 0, bytes_max, left: Vec::new() }
-    }
-
-    /// All keys with what is known about them, in the order of keyspaces and keys.
-    pub fn keys(&self) -> impl Iterator<Item = (usize, &[u8], &Known)> {
-        self.keys.iter().enumerate().flat_map(|(at, keys)| keys.iter().map(move |(key, known)| (at, &**key, known)))
-    }
-
-    /// The newest values, for which the caller looks up drop-keys. All other drop-keys are ignored.
-    pub fn ask(&self) -> NewestVersions {
-        let asked = |keys: &BTreeMap<Box<[u8]>, Known>| {
-            let values = keys.values().filter(|known| known.newest.kind == ValueKind::Value);
-            let mut numbers: Vec<_> = values.map(|known| (known.newest.seqno, false)).collect();
-            numbers.sort_unstable();
-            // Two keys have the same number only if a crash took back the commit of one. They are dropped together.
-            numbers.dedup();
-            numbers
-        };
-        NewestVersions(self.keys.iter().map(asked).collect())
-    }
-
-    /// Notes which of the newest values were dropped.
-    pub fn answer(&mut self, answer: &NewestVersions) {
-        for (keyspace, keys) in self.keys.iter_mut().enumerate() {
-            keys.values_mut().for_each(|known| known.is_dropped = answer.is_dropped(keyspace, known.newest.seqno));
-        }
-    }
-
-    /// Takes a record into account if its key belongs to this subset.
-    pub fn add(&mut self, keyspace: usize, key: &[u8], place: Place) {
-        if !self.subset.covers(key) {
-            return;
-        }
-        let value = (place.kind == ValueKind::Value).then_some(place);
-        if let Some(known) = self.keys[keyspace].get_mut(key) {
-            if place.is_newer_than(&known.newest) {
-                known.newest = place;
-            }
-            if value.is_some_and(|value| known.value.is_none_or(|known| value.is_newer_than(&known))) {
-                known.value = value;
-            }
-            return;
-        }
-        self.keys[keyspace].insert(key.into(), Known { newest: place, value, is_dropped: false });
-        self.bytes += key.len() + ENTRY_BYTES;
-        while self.bytes > self.bytes_max && !self.subset.is_smallest() {
-            self.halve();
-        }
-    }
-
-    /// Leaves half of the keys to a later pass.
-    fn halve(&mut self) {
-        let (mine, other) = self.subset.halves();
-        self.subset = mine;
-        self.left.push(other);
-        self.bytes = 0;
-        for keys in &mut self.keys {
-            keys.retain(|key, _| mine.covers(key));
-            self.bytes += keys.keys().map(|key| key.len() + ENTRY_BYTES).sum::<usize>();
+    /// Notes of each key whether its newest value was dropped.
+    pub fn tell(&self, newest: &mut Newest) {
+        for (keyspace, known) in newest.keys_mut() {
+            let numbers = self.0.get(&keyspace);
+            known.is_dropped = numbers.is_some_and(|of| of.binary_search(&(known.newest.seqno, true)).is_ok());
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::bounded::Subset, *};
 
     fn place(seqno: SeqNo, source: u32, kind: ValueKind) -> Place {
         Place { seqno, offset: 100, source, len: 10, kind }
     }
 
     #[test]
-    fn every_key_comes_in_exactly_one_subset_whatever_the_memory() {
-        let keys: Vec<String> = (0..1000).map(|n| format!("key {n}")).collect();
-        for bytes_max in [1, 1000, 10_000, 100_000, usize::MAX] {
-            let (mut left, mut found, mut subsets) = (vec![Subset::ALL], Vec::new(), 0);
-            while let Some(subset) = left.pop() {
-                let mut newest = Newest::new(subset, 2, bytes_max);
-                for round in 0..2 {
-                    keys.iter().for_each(|key| newest.add(1, key.as_bytes(), place(round, 0, ValueKind::Value)));
-                }
-                assert!(newest.bytes <= bytes_max.max(2 * (ENTRY_BYTES + 8)), "{bytes_max}: {}", newest.bytes);
-                found.extend(newest.keys().map(|(at, key, known)| (at, key.to_vec(), known.newest.seqno)));
-                left.append(&mut newest.left);
-                subsets += 1;
-            }
-            found.sort();
-            let mut expected: Vec<_> = keys.iter().map(|key| (1, key.clone().into_bytes(), 1)).collect();
-            expected.sort();
-            assert!(found == expected, "{bytes_max}: {} of {} keys", found.len(), keys.len());
-            assert_eq!(subsets == 1, bytes_max == usize::MAX, "{bytes_max}: {subsets} subsets");
-        }
-    }
-
-    #[test]
     fn a_drop_key_matters_to_the_newest_value_alone() {
         use ValueKind::{Delete, Value};
-        let mut newest = Newest::new(Subset::ALL, 2, usize::MAX);
-        newest.add(0, b"dropped", place(3, 0, Value));
-        newest.add(0, b"dropped", place(2, 0, Value));
-        newest.add(0, b"overwritten", place(4, 0, Value));
-        newest.add(0, b"overwritten", place(5, 0, Value));
-        newest.add(0, b"deleted", place(6, 0, Delete));
-        newest.add(1, b"another keyspace", place(3, 0, Value));
-        let mut asked = newest.ask();
+        let mut newest = Newest::new(Subset::ALL, usize::MAX);
+        newest.add(0, b"dropped", Known::of(place(3, 0, Value)));
+        newest.add(0, b"dropped", Known::of(place(2, 0, Value)));
+        newest.add(0, b"overwritten", Known::of(place(4, 0, Value)));
+        newest.add(0, b"overwritten", Known::of(place(5, 0, Value)));
+        newest.add(0, b"deleted", Known::of(place(6, 0, Delete)));
+        newest.add(1, b"another keyspace", Known::of(place(3, 0, Value)));
+        let mut asked = NewestVersions::of(&newest);
         [1, 2, 3, 4, 6].into_iter().for_each(|seqno| asked.dropped(0, seqno));
-        newest.answer(&asked);
+        asked.tell(&mut newest);
         let dropped: Vec<_> = newest.keys().filter(|(.., known)| known.is_dropped).map(|(_, key, _)| key).collect();
         assert_eq!(dropped, [b"dropped"]);
     }
@@ -218,8 +134,8 @@ mod tests {
         let places =
             [place(3, 0, Value), place(7, 2, Delete), place(5, 1, Value), place(6, 0, Stub), place(7, 1, Value)];
         for first in 0..places.len() {
-            let mut newest = Newest::new(Subset::ALL, 1, usize::MAX);
-            (0..places.len()).for_each(|at| newest.add(0, b"k", places[(first + at) % places.len()]));
+            let mut newest = Newest::new(Subset::ALL, usize::MAX);
+            (0..places.len()).for_each(|at| newest.add(0, b"k", Known::of(places[(first + at) % places.len()])));
             let (_, _, known) = newest.keys().next().unwrap();
             assert_eq!((known.newest.seqno, known.newest.kind), (7, Delete), "from {first}");
             assert_eq!(known.value.map(|value| (value.seqno, value.source)), Some((7, 1)), "from {first}");

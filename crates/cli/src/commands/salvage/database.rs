@@ -110,9 +110,21 @@ fn print_keyspace(keyspace: &RecoveredKeyspace, out: &mut Output) -> Result<()> 
         counted(keyspace.range_deleted, "key in a deleted range", "keys in deleted ranges"),
         counted(keyspace.lost_values, "lost value", "lost values"),
     ))?;
+    let label = out.paint(Tone::Bad, "lost:");
     for key in keyspace.lost_keys.iter().take(PRINTED_MAX) {
-        let label = out.paint(Tone::Bad, "lost:");
         out.line(format!("  {label} the value of key `{}`", escape::escaped(key)))?;
+    }
+    if let Some(why) = &keyspace.operator_problem {
+        let keys = counted(keyspace.operands, "key", "keys");
+        out.line(format!("  {label} the operands of {keys}: {why}"))?;
+    }
+    let label = out.paint(Tone::Bad, "may lack operands:");
+    for key in keyspace.lacking_keys.iter().take(PRINTED_MAX) {
+        out.line(format!("  {label} key `{}`; its value may be one that it never had", escape::escaped(key)))?;
+    }
+    if keyspace.may_lack_operands > PRINTED_MAX as u64 {
+        let all = output::count(keyspace.may_lack_operands);
+        out.line(format!("  … {all} keys may lack operands that a log has lost; --json lists them"))?;
     }
     Ok(())
 }

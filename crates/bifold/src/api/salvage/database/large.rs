@@ -3,7 +3,7 @@
 
 use std::io::{self, Read};
 
-use bifold_contract::{Error, IoSource, LargeRef, Result};
+use bifold_contract::{Error, IoSource, LargeRef, Result, Value};
 use bifold_format::{large, names, table::Place};
 use bifold_index::table::salvage::Lost;
 use bifold_io::Dir;
@@ -29,6 +29,11 @@ impl WholeValue {
         large_files::verify(dir, keyspace, named)?;
         let file = LargeFile::alone(dir, keyspace, named, key.len());
         Ok(Self { reading: LargeReading::new(file, key, IoSource::Maintenance)?, position: 0 })
+    }
+
+    /// All of it.
+    pub fn read_all(&mut self) -> Option<Value> {
+        self.reading.read_all().ok()
     }
 
     /// Bytes of the value.

@@ -1,6 +1,6 @@
-//! The whole records of logs that may be damaged anywhere, and the newest operation on each key.
+//! The whole records of logs that may be damaged anywhere, the newest operation on each key, and the operands above it.
 
-use std::{collections::BTreeMap, convert::Infallible};
+use std::{convert::Infallible, mem::size_of};
 
 use bifold_contract::{FileId, KeyspaceId, Kind, RangeTombstone, Result, SeqNo, Value, expiry};
 use bifold_format::{
@@ -12,10 +12,13 @@ use bifold_format::{
 use bifold_index::table::salvage::read_around_errors;
 use bifold_io::Dir;
 
-use super::super::newest::Subset;
+use super::super::bounded::{BoundedKeys, OfKey};
 
 /// Bytes of an entry in memory without key and value: a map node that is two thirds full, two boxes.
-const ENTRY_BYTES: usize = 160;
+const ENTRY_BYTES: usize = 200;
+
+/// Bytes of an operand without its bytes: a box, a vector that is half full.
+const OPERAND_BYTES: usize = 2 * size_of::<Version>() + 16;
 
 /// A header that is cut short is told from a damaged one by the rest of its sector.
 const SECTOR_BYTES: u64 = 512;
@@ -24,8 +27,20 @@ const SECTOR_BYTES: u64 = 512;
 pub(super) enum InLog<'a> {
     /// An operation with this number.
     Operation(SeqNo, Operation<'a>),
+    /// The end of a record with these numbers.
+    Record(RecordNumbers),
     /// No whole record.
     Lost(LostRecords),
+}
+
+/// The numbers of a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordNumbers {
+    pub first: SeqNo,
+    /// That of the next record.
+    pub next: SeqNo,
+    /// They belong to no operation in a log: an ingest has taken them.
+    pub is_skip: bool,
 }
 
 /// A stretch of a log without a whole record.
@@ -71,7 +86,11 @@ pub(super) fn walk(dir: &Dir, id: FileId, next: &mut Option<SeqNo>, mut met: imp
                 if let Some(gap) = gap(lost.take(), (next.take(), first), offset) {
                     met(InLog::Lost(gap));
                 }
-                *next = Some(operations(&record, len, &mut met));
+                let behind = operations(&record, len, &mut met);
+                let skip = record.skips_to().ok().flatten();
+                let numbers = RecordNumbers { first, next: skip.unwrap_or(behind), is_skip: skip.is_some() };
+                *next = Some(numbers.next);
+                met(InLog::Record(numbers));
                 continue;
             }
             Met::Torn(offset) => {
@@ -108,7 +127,7 @@ fn gap(lost: Option<(u64, String)>, (next, first): (Option<SeqNo>, SeqNo), offse
     }
 }
 
-/// Hands out the operations of a record. Returns the number of the next one.
+/// Hands out the operations of a record. Returns the number behind them.
 fn operations(record: &LogRecord<'_>, len: u32, met: &mut impl FnMut(InLog<'_>)) -> SeqNo {
     let mut number = record.first_seqno;
     for operation in record.operations() {
@@ -121,7 +140,7 @@ fn operations(record: &LogRecord<'_>, len: u32, met: &mut impl FnMut(InLog<'_>))
         }
         number += 1;
     }
-    record.skips_to().ok().flatten().unwrap_or(number)
+    number
 }
 
 /// What is known of one version of a key.
@@ -131,60 +150,74 @@ pub(super) struct Version {
     pub kind: Kind,
     /// As in an entry of a table.
     pub payload: Value,
+    /// Whether a log has it, not a table.
+    pub is_logged: bool,
 }
 
-/// The newest operations of logs on the keys of one subset, by keyspace.
-pub(super) struct LogVersions {
-    subset: Subset,
-    pub keys: BTreeMap<KeyspaceId, BTreeMap<Box<[u8]>, Version>>,
-    bytes: usize,
-    bytes_max: usize,
-    /// Subsets that did not fit.
-    pub left: Vec<Subset>,
+/// What logs have of a key: the newest operation that is no operand, if there is one, and the operands above it.
+#[derive(Default)]
+pub(super) struct Logged {
+    newest: Option<Version>,
+    /// The oldest first. Each has a number of its own.
+    operands: Vec<Version>,
+    /// Bytes of these.
+    operand_bytes: usize,
 }
 
-impl LogVersions {
-    pub fn new(subset: Subset, bytes_max: usize) -> Self {
-        Self { subset, keys: BTreeMap::new(), bytes: 0, bytes_max, left: Vec::new() }
+/// By keyspace.
+pub(super) type LogVersions = BoundedKeys<KeyspaceId, Logged>;
+
+impl Logged {
+    /// The key of an operation, and what it tells of it; `None` if it is on no single key.
+    pub fn of<'a>(seqno: SeqNo, operation: &Operation<'a>) -> Option<(&'a [u8], Self)> {
+        let (key, kind, payload) = entry_of(operation)?;
+        let version = Version { seqno, kind, payload: Value::from(payload), is_logged: true };
+        let logged = match kind {
+            Kind::Operand => Self { operand_bytes: bytes_of(&version), operands: vec![version], newest: None },
+            _ => Self { newest: Some(version), ..Self::default() },
+        };
+        Some((key, logged))
     }
 
-    pub fn covers(&self, key: &[u8]) -> bool {
-        self.subset.covers(key)
+    /// All of them.
+    pub fn into_versions(self) -> impl Iterator<Item = Version> {
+        self.newest.into_iter().chain(self.operands)
     }
 
-    /// Takes an operation on one key into account.
-    pub fn add(&mut self, seqno: SeqNo, operation: &Operation<'_>) {
-        let Some((key, kind, payload)) = entry_of(operation) else { return };
-        if !self.subset.covers(key) {
+    fn put(&mut self, newest: Version) {
+        // Of two with one number, the one in the later log: a crash took back the commit of the other.
+        if self.newest.as_ref().is_none_or(|known| known.seqno <= newest.seqno) {
+            self.operands.retain(|operand| operand.seqno > newest.seqno);
+            self.operand_bytes = self.operands.iter().map(bytes_of).sum();
+            self.newest = Some(newest);
+        }
+    }
+
+    fn merge(&mut self, operand: Version) {
+        if self.newest.as_ref().is_some_and(|known| known.seqno >= operand.seqno) {
             return;
         }
-        let bytes = key.len() + payload.len() + ENTRY_BYTES;
-        let version = Version { seqno, kind, payload: Value::copy_of(&payload) };
-        let keys = self.keys.entry(operation.keyspace()).or_default();
-        match keys.get_mut(key) {
-            Some(known) if known.seqno > seqno => return,
-            Some(known) => {
-                self.bytes -= key.len() + known.payload.len() + ENTRY_BYTES;
-                *known = version;
-            }
-            None => drop(keys.insert(key.into(), version)),
-        }
-        self.bytes += bytes;
-        while self.bytes > self.bytes_max && !self.subset.is_smallest() {
-            self.halve();
+        let at = self.operands.partition_point(|known| known.seqno < operand.seqno);
+        self.operand_bytes += bytes_of(&operand);
+        match self.operands.get_mut(at).filter(|known| known.seqno == operand.seqno) {
+            Some(known) => self.operand_bytes -= bytes_of(&std::mem::replace(known, operand)),
+            None => self.operands.insert(at, operand),
         }
     }
+}
 
-    /// Leaves half of the keys to a later pass.
-    fn halve(&mut self) {
-        let (mine, other) = self.subset.halves();
-        self.subset = mine;
-        self.left.push(other);
-        self.bytes = 0;
-        for keys in self.keys.values_mut() {
-            keys.retain(|key, _| mine.covers(key));
-            self.bytes += keys.iter().map(|(key, v)| key.len() + v.payload.len() + ENTRY_BYTES).sum::<usize>();
-        }
+fn bytes_of(operand: &Version) -> usize {
+    operand.payload.len() + OPERAND_BYTES
+}
+
+impl OfKey for Logged {
+    fn bytes(&self) -> usize {
+        ENTRY_BYTES + self.operand_bytes + self.newest.as_ref().map_or(0, |newest| newest.payload.len())
+    }
+
+    fn join(&mut self, other: Self) {
+        other.newest.into_iter().for_each(|newest| self.put(newest));
+        other.operands.into_iter().for_each(|operand| self.merge(operand));
     }
 }
 
@@ -212,4 +245,38 @@ fn entry_of<'a>(operation: &Operation<'a>) -> Option<(&'a [u8], Kind, Vec<u8>)> 
 pub(super) fn range_of(seqno: SeqNo, operation: &Operation<'_>) -> Option<RangeTombstone> {
     let Operation::DeleteRange { start, end, .. } = *operation else { return None };
     Some(RangeTombstone { start: start.into(), end: end.map(Into::into), seqno })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(seqno: SeqNo, what: &'static [u8], is_operand: bool) -> Logged {
+        let (keyspace, key) = (2, &b"k"[..]);
+        let operation = match is_operand {
+            true => Operation::Merge { keyspace, key, operand: what },
+            false => Operation::Put { keyspace, key, value: what },
+        };
+        Logged::of(seqno, &operation).unwrap().1
+    }
+
+    #[test]
+    fn operands_above_the_newest_value_are_kept_once_each_in_any_order() {
+        let all = [(3, "a", true), (5, "old", false), (7, "c", true), (6, "b", true), (9, "d", true), (2, "z", false)];
+        for first in 0..all.len() {
+            let mut known = Logged::default();
+            for at in 0..all.len() {
+                let (seqno, what, is_operand) = all[(first + at) % all.len()];
+                known.join(logged(seqno, what.as_bytes(), is_operand));
+                // The later log counts.
+                known.join(logged(7, b"again", true));
+                known.join(logged(7, b"c", true));
+            }
+            let bytes: usize = known.operands.iter().map(bytes_of).sum();
+            assert_eq!(known.operand_bytes, bytes);
+            let found: Vec<_> = known.into_versions().map(|v| (v.seqno, v.payload.to_vec())).collect();
+            let expected = [(5, "old"), (6, "b"), (7, "c"), (9, "d")];
+            assert_eq!(found, expected.map(|(seqno, what)| (seqno, what.as_bytes().to_vec())), "from {first}");
+        }
+    }
 }

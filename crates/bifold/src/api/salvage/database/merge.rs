@@ -59,7 +59,7 @@ impl Stream {
 
     fn version(&self) -> Option<Version> {
         let entry = self.cursor.entry()?;
-        Some(Version { seqno: entry.seqno, kind: entry.kind, payload: self.cursor.payload()? })
+        Some(Version { seqno: entry.seqno, kind: entry.kind, payload: self.cursor.payload()?, is_logged: false })
     }
 }
 

@@ -68,11 +68,24 @@ pub struct RecoveredKeyspace {
     pub range_deleted: u64,
     /// Keys whose newest value cannot be read. They are left out.
     pub lost_values: u64,
-    /// Of these, keys whose newest version is an operand of a merge operator.
+    /// Of these, keys whose newest version is an operand of a merge operator, where it is not known which operands
+    /// count, or they could not be combined.
     pub operands: u64,
     /// The first thousand keys with lost values.
     #[serde(serialize_with = "all_escaped")]
     pub lost_keys: Vec<Box<[u8]>>,
+    /// The name of its merge operator, if it has one and the manifest says so.
+    pub operator: Option<String>,
+    /// Why operands could not be combined, for the first key where that is so.
+    pub operator_problem: Option<String>,
+    /// Restored keys whose operands were combined.
+    pub combined: u64,
+    /// Of these, keys of which a log may have lost an operand, put or delete that is older than another operand. They
+    /// may have a value that they never had.
+    pub may_lack_operands: u64,
+    /// The first thousand of these.
+    #[serde(serialize_with = "all_escaped")]
+    pub lacking_keys: Vec<Box<[u8]>>,
 }
 
 impl DatabaseReport {
@@ -88,6 +101,25 @@ impl RecoveredKeyspace {
         self.lost_values += 1;
         if self.lost_keys.len() < LISTED_MAX {
             self.lost_keys.push(key.into());
+        }
+    }
+
+    /// A key whose operands are left out, and why.
+    pub(super) fn lose_operands(&mut self, key: &[u8], why: String) {
+        self.operands += 1;
+        self.operator_problem.get_or_insert(why);
+        self.lose(key);
+    }
+
+    /// A key whose operands were combined.
+    pub(super) fn combine(&mut self, key: &[u8], is_certain: bool) {
+        self.combined += 1;
+        if is_certain {
+            return;
+        }
+        self.may_lack_operands += 1;
+        if self.lacking_keys.len() < LISTED_MAX {
+            self.lacking_keys.push(key.into());
         }
     }
 }

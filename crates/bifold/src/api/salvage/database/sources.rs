@@ -23,11 +23,15 @@ use bifold_index::table::salvage::{Lost, read_around_errors};
 use bifold_io::Dir;
 
 use super::{
-    super::name_of,
+    super::{SalvageOptions, name_of},
     merge::TableStart,
+    reach::Reach,
     report::{LeftOuts, RecoveredKeyspace},
 };
-use crate::state::recover::{Files, ManifestState, read_manifest, read_whole};
+use crate::{
+    api::{merge::MergeOperator, options::KeyspaceOptions},
+    state::recover::{Files, ManifestState, read_manifest, read_whole},
+};
 
 /// A keyspace to recover.
 #[derive(Default)]
@@ -44,6 +48,12 @@ pub(super) struct SavedKeyspace {
     pub ranges: Vec<RangeTombstone>,
     /// The keys that what is lost may tell of, and the largest number that it may have.
     pub lost: Vec<RangeTombstone>,
+    /// The same of tables alone.
+    pub lost_in_tables: Vec<RangeTombstone>,
+    /// Whether the manifest says what options it has.
+    pub is_described: bool,
+    /// The merge operator that the manifest names.
+    pub merge: Option<MergeOperator>,
 }
 
 /// A table, and what the manifest says of it.
@@ -55,10 +65,30 @@ pub(super) struct TableOf {
 impl SavedKeyspace {
     /// Notes that what is lost may have told of keys in a range, with numbers up to `upto`.
     pub fn lose(&mut self, (first, last): (Option<&[u8]>, Option<&[u8]>), upto: SeqNo) {
-        // The end of a range does not belong to it.
-        let end = last.map(|last| [last, &[0]].concat().into());
-        self.lost.push(RangeTombstone { start: first.unwrap_or_default().into(), end, seqno: upto });
+        self.lost.push(range((first, last), upto));
     }
+
+    /// The same of a table.
+    pub fn lose_in_table(&mut self, (first, last): (Option<&[u8]>, Option<&[u8]>), upto: SeqNo) {
+        self.is_damaged = true;
+        self.lose((first, last), upto);
+        self.lost_in_tables.push(range((first, last), upto));
+    }
+
+    /// What the manifest says of its options, if it is there and can be read.
+    fn take_options(&mut self, recorded: &str) {
+        let Ok(options) = KeyspaceOptions::recorded(recorded) else { return };
+        self.is_described = true;
+        let Some(merge) = options.merge else { return };
+        self.report.operator = Some(merge.name().to_owned());
+        self.merge = Some(merge);
+    }
+}
+
+/// As a range delete: its end does not belong to it.
+fn range((first, last): (Option<&[u8]>, Option<&[u8]>), seqno: SeqNo) -> RangeTombstone {
+    let end = last.map(|last| [last, &[0]].concat().into());
+    RangeTombstone { start: first.unwrap_or_default().into(), end, seqno }
 }
 
 /// What there is to read.
@@ -71,6 +101,8 @@ pub(super) struct Sources {
     pub large: Vec<FileId>,
     /// Whether the manifest is whole.
     pub is_exact: bool,
+    /// Which numbers logs have.
+    pub reach: Reach,
     /// Ids from here on are newer than the manifest.
     next_id: u64,
     dropped: BTreeSet<KeyspaceId>,
@@ -78,17 +110,11 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// What `dir` has. `names` are those that the user knows, `tables_of` is the keyspace of tables that nothing else
-    /// tells of.
+    /// What `dir` has.
     ///
     /// # Errors
     /// I/O errors; [`Error::NotFound`] if there is nothing.
-    pub fn find(
-        dir: &Dir,
-        names: &BTreeMap<KeyspaceId, String>,
-        tables_of: Option<KeyspaceId>,
-        left_out: &mut LeftOuts,
-    ) -> Result<Self> {
+    pub fn find(dir: &Dir, options: &SalvageOptions, left_out: &mut LeftOuts) -> Result<Self> {
         let files = Files::list(dir)?;
         let bytes = dir.len(names::MANIFEST)?;
         if bytes.is_none() && files.last == 0 {
@@ -102,7 +128,8 @@ impl Sources {
             is_exact: false,
             next_id: 0,
             dropped: BTreeSet::new(),
-            names: names.clone(),
+            names: options.names.clone(),
+            reach: Reach::default(),
         };
         let mut lose = |problem: String| {
             let place = Place { start: 0, end: bytes.unwrap_or(0) };
@@ -116,7 +143,7 @@ impl Sources {
                         let place = Place { start: offset, end: bytes.unwrap_or(offset) };
                         let problem = "a record that is cut short, or has lost sectors".to_owned();
                         left_out.add(dir.file(names::MANIFEST), None, Lost { place, first: None, last: None, problem });
-                        sources.spaces.iter_mut().for_each(|space| space.lose((None, None), MAX_SEQNO));
+                        sources.lose_any();
                     }
                     return Ok(sources);
                 }
@@ -128,7 +155,8 @@ impl Sources {
         }
         let owners = sources.read_records(dir)?;
         for &table in &files.tables {
-            let (owner, meta) = owners.get(&table).map_or((tables_of, None), |(id, meta)| (Some(*id), Some(meta)));
+            let (owner, meta) =
+                owners.get(&table).map_or((options.tables_of, None), |(id, meta)| (Some(*id), Some(meta)));
             match owner {
                 Some(id) if sources.dropped.contains(&id) => {}
                 Some(id) => {
@@ -143,6 +171,12 @@ impl Sources {
             }
         }
         Ok(sources)
+    }
+
+    /// Notes that something is lost that may have told of any keys.
+    pub fn lose_any(&mut self) {
+        self.reach.lose_any();
+        self.spaces.iter_mut().for_each(|space| space.lose((None, None), MAX_SEQNO));
     }
 
     /// The index of a keyspace, which is added if it is new; `None` if it was dropped.
@@ -175,7 +209,9 @@ impl Sources {
             let report = RecoveredKeyspace { name: keyspace.name, id: Some(id), ..RecoveredKeyspace::default() };
             let tables =
                 keyspace.tables.into_iter().map(|(id, added)| TableOf { id, meta: Some(added.table) }).collect();
-            self.spaces.push(SavedKeyspace { report, flushed: keyspace.flushed, tables, ..SavedKeyspace::default() });
+            let mut space = SavedKeyspace { report, flushed: keyspace.flushed, tables, ..SavedKeyspace::default() };
+            space.take_options(&keyspace.options);
+            self.spaces.push(space);
         }
     }
 
@@ -221,9 +257,14 @@ impl Sources {
     fn note_keyspaces(&mut self, edits: Vec<KeyspaceEdit>) {
         for edit in edits {
             match edit {
-                KeyspaceEdit::Created { id, name, .. } => {
+                KeyspaceEdit::Created { id, name, options } => {
                     self.names.insert(id, name);
-                    self.space_of(id);
+                    let at = self.space_of(id);
+                    at.into_iter().for_each(|at| self.spaces[at].take_options(&options));
+                }
+                KeyspaceEdit::Configured { id, options } => {
+                    let known = self.spaces.iter_mut().find(|space| space.report.id == Some(id));
+                    known.into_iter().for_each(|space| space.take_options(&options));
                 }
                 KeyspaceEdit::Dropped { id } => {
                     self.dropped.insert(id);

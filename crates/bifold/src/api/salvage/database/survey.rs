@@ -66,9 +66,8 @@ impl DatabaseSalvage {
             lost.first.get_or_insert_with(|| meta.smallest.clone());
             lost.last = lost.last.or_else(|| (!meta.unbounded).then(|| meta.largest.clone()));
         }
-        space.is_damaged = true;
         let newest = of.meta.as_ref().map_or(key::MAX_SEQNO, |meta| meta.max_seqno);
-        space.lose((lost.first.as_deref(), lost.last.as_deref()), newest);
+        space.lose_in_table((lost.first.as_deref(), lost.last.as_deref()), newest);
         self.left_out.add(self.dir.file(&names::table(of.id)), Some(&space.report.name), lost);
     }
 
@@ -78,6 +77,7 @@ impl DatabaseSalvage {
     /// I/O errors of opening them.
     pub(super) fn survey_logs(&mut self) -> Result<()> {
         let (logs, known): (Vec<FileId>, usize) = (self.sources.logs.clone(), self.sources.spaces.len());
+        let mut reach = std::mem::take(&mut self.sources.reach);
         // The largest number that a lost operation may have. It may be one on any key.
         let (mut next, mut newest) = (None, 0);
         for log in logs {
@@ -93,10 +93,14 @@ impl DatabaseSalvage {
                 InLog::Lost(LostRecords { offset, bytes, problem, below }) => {
                     let place = Place { start: offset, end: offset + bytes };
                     left_out.add(path.clone(), None, Lost { place, first: None, last: None, problem });
-                    newest = newest.max(below.map_or(key::MAX_SEQNO, |below| below.saturating_sub(1)));
+                    let upto = below.map_or(key::MAX_SEQNO, |below| below.saturating_sub(1));
+                    newest = newest.max(upto);
+                    reach.lose(upto);
                 }
+                InLog::Record(numbers) => reach.record(numbers),
             })?;
         }
+        self.sources.reach = reach;
         if self.sources.is_exact {
             for space in &self.sources.spaces[known..] {
                 let problem = "logs have this keyspace, and the manifest does not: its end is missing".to_owned();

@@ -13,11 +13,15 @@ use bifold_format::{
 use bifold_io::Dir;
 use bifold_values::parts::salvage::{Found, Source};
 
+use super::operands::Above;
+
 /// An entry whose value was not where its address leads.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Sought {
     pub seqno: SeqNo,
     pub expires: Option<Millis>,
+    /// The operands above it, if the newest version is one.
+    pub above: Option<Above>,
 }
 
 /// The value files of a database.
