@@ -13,7 +13,7 @@
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
-//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint
+//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint │ its bytes varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
@@ -67,6 +67,8 @@ pub struct Kept {
     pub millis: u64,
     /// The kept log before this one; 0: there is none.
     pub previous: FileId,
+    /// Its length.
+    pub previous_bytes: u64,
 }
 
 /// Encodes one commit at the end of a buffer.
@@ -157,6 +159,7 @@ impl<'a> LogEncoder<'a> {
         put_varint(self.out, kept.bytes);
         put_varint(self.out, kept.millis);
         put_varint(self.out, kept.previous);
+        put_varint(self.out, kept.previous_bytes);
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -332,7 +335,8 @@ impl<'a> LogRecord<'a> {
             Some((&CHANGES, rest)) => {
                 let mut input = Input::new(rest, "log record of changes");
                 let mut kept = || {
-                    let kept = Kept { bytes: input.varint()?, millis: input.varint()?, previous: input.varint()? };
+                    let (bytes, millis) = (input.varint()?, input.varint()?);
+                    let kept = Kept { bytes, millis, previous: input.varint()?, previous_bytes: input.varint()? };
                     input.end().map(|()| kept)
                 };
                 kept().map(Some).map_err(|d: Corruption| d.at(self.offset + HEADER_BYTES as u64))

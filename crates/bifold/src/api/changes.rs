@@ -31,7 +31,7 @@ use crate::{
         db::{Db, Handle},
         expiry::moment_of,
     },
-    commit::wal::LogFile,
+    commit::{kept_logs::cut_short, wal::LogFile},
 };
 
 /// How long commits are kept for [`Db::changes`], beyond what recovery needs.
@@ -226,8 +226,10 @@ impl Changes {
         let Some(&later) = logs.iter().find(|later| later.id > log.id) else { return Ok(false) };
         // What comes between two logs, a crash has taken before anybody could rely on it. But if this one was deleted
         // meanwhile, others between the two may have been, too.
-        if logs.iter().any(|there| there.id == log.id) || planted!("feed_jumps_over_deleted_logs") {
-            self.next = self.next.max(later.first);
+        match logs.iter().find(|there| there.id == log.id) {
+            Some(there) if position < there.bytes => return Err(cut_short(reader.path(), position, there.bytes)),
+            None if !planted!("feed_jumps_over_deleted_logs") => {}
+            _ => self.next = self.next.max(later.first),
         }
         self.at = None;
         Ok(true)

@@ -274,9 +274,9 @@ impl Check<'_> {
             Ok(kept) => kept,
             Err(error) => return self.report.problems.push(error),
         };
-        for id in kept.unmarked.into_iter().chain(kept.files().map(|log| log.id)) {
-            self.begin(&names::log(id), progress);
-            let damage = self.patiently(|| kept_logs::verify(&self.dir, id)).err();
+        for log in kept.unmarked.into_iter().chain(kept.files()) {
+            self.begin(&names::log(log.id), progress);
+            let damage = self.patiently(|| kept_logs::verify(&self.dir, log)).err();
             self.report.problems.extend(damage);
         }
     }

@@ -9,9 +9,9 @@
 //! that its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap
 //! where a power loss has undone the deletion of an older log only.
 
-use std::{collections::VecDeque, mem::replace, time::Duration};
+use std::{collections::VecDeque, mem::replace, path::Path, time::Duration};
 
-use bifold_contract::{Corruption, FileId, IoSource, Result, SeqNo, planted};
+use bifold_contract::{Corruption, Error, FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     log::{self, Kept, LogRecord},
@@ -39,10 +39,10 @@ pub(crate) struct Limits {
 pub(crate) struct KeptLogs {
     /// `None`: none are.
     pub limits: Option<Limits>,
-    /// The newest log with a mark, needed for replay or not; 0: there is none. The next mark names it.
-    newest: FileId,
+    /// The newest log with a mark, needed for replay or not, and its length; 0: there is none. The next mark names it.
+    newest: (FileId, u64),
     /// The one before the oldest of them, if its mark is damaged: an opening does not keep it.
-    pub unmarked: Option<FileId>,
+    pub unmarked: Option<LogFile>,
     logs: VecDeque<(LogFile, Duration)>,
 }
 
@@ -75,41 +75,48 @@ impl KeptLogs {
         for &id in below.iter().rev().take_while(|_| !is_interrupted) {
             let (limits, first, previous) = match Head::of(dir, id)? {
                 Head::Kept { limits, first, previous } => (limits, first, previous),
-                _ if next_older == Some(id) => {
-                    unmarked = Some(id);
+                _ if next_older.is_some_and(|(next, _)| id == next) => {
+                    unmarked = Some(LogFile { id, bytes: 0, first: 0, has_changes: false });
                     break;
                 }
                 Head::Empty => continue,
                 Head::Other => break,
             };
-            if next_older.is_some_and(|next| id != next) && !planted!("kept_logs_with_gaps") {
+            if next_older.is_some_and(|(next, _)| id != next) && !planted!("kept_logs_with_gaps") {
                 break;
             }
+            let found = dir.len(&names::log(id))?.unwrap_or(0);
+            let bytes = next_older.map_or(found, |(_, bytes)| bytes);
             next_older = Some(previous);
             as_before = as_before.or(Some(limits));
-            let bytes = dir.len(&names::log(id))?.unwrap_or(0);
             logs.push_front((LogFile { id, bytes, first, has_changes: true }, now));
         }
         let limits = retain.map_or(as_before, Limits::of);
         if limits.is_none() || planted!("forget_kept_logs") {
             logs.clear();
         }
-        let newest = logs.back().map_or(0, |(log, _)| log.id);
+        let newest = logs.back().map_or((0, 0), |(log, _)| (log.id, log.bytes));
         Ok(Self { limits, newest, unmarked, logs })
     }
 
     /// What the mark at the beginning of log `id`, which comes next, says; `None` if it has none.
     pub fn mark(&mut self, id: FileId) -> Option<Kept> {
         let Limits { bytes, millis } = self.limits?;
-        Some(Kept { bytes, millis, previous: replace(&mut self.newest, id) })
+        let (previous, previous_bytes) = replace(&mut self.newest, (id, 0));
+        Some(Kept { bytes, millis, previous, previous_bytes })
+    }
+
+    /// Learns of the length of the log that has got the last mark.
+    pub fn close(&mut self, bytes: u64) {
+        self.newest.1 = bytes;
     }
 
     /// Learns of a log that replay needs, which begins with `head`. They come oldest first. Returns whether a change
     /// feed may read it.
-    pub fn learn(&mut self, id: FileId, head: &Head) -> bool {
+    pub fn learn(&mut self, (id, bytes): (FileId, u64), head: &Head) -> bool {
         match head {
-            Head::Kept { .. } => self.newest = id,
-            Head::Other => self.newest = 0,
+            Head::Kept { .. } => self.newest = (id, bytes),
+            Head::Other => self.newest = (0, 0),
             Head::Empty => {}
         }
         *head != Head::Other
@@ -153,17 +160,25 @@ impl KeptLogs {
     }
 }
 
+/// A log that ends at `found`, which does not have all of its `bytes`.
+pub(crate) fn cut_short(file: &Path, found: u64, bytes: u64) -> Error {
+    Corruption::new(found, "log", format!("{bytes} bytes, as the next log says"), "the end").of(file)
+}
+
 /// Reads a log that is kept from its first byte to its last one.
 ///
 /// # Errors
 /// Damage, I/O errors.
-pub(crate) fn verify(dir: &Dir, id: FileId) -> Result<()> {
+pub(crate) fn verify(dir: &Dir, LogFile { id, bytes, .. }: LogFile) -> Result<()> {
     let reader = dir.open(&names::log(id))?;
     let damage =
         |offset, what, expected: &str, found: &str| Corruption::new(offset, what, expected, found).of(reader.path());
     let mut header = [0; FILE_HEADER_BYTES];
     if reader.len() < FILE_HEADER_BYTES as u64 {
         return Err(damage(0, "log header", "a whole one", "one that is cut short"));
+    }
+    if reader.len() < bytes {
+        return Err(cut_short(reader.path(), reader.len(), bytes));
     }
     reader.read_at(&mut header, 0, IoSource::Recovery)?;
     log::check_header(&header, id).map_err(|damage| damage.of(reader.path()))?;
@@ -189,8 +204,8 @@ pub(crate) fn verify(dir: &Dir, id: FileId) -> Result<()> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// The log is kept within these limits. Its first operation has the number `first`, the kept log before it the
-    /// number `previous`.
-    Kept { limits: Limits, first: SeqNo, previous: FileId },
+    /// number and length `previous`.
+    Kept { limits: Limits, first: SeqNo, previous: (FileId, u64) },
     /// There is none: the process ended before it had written one, or a power loss has taken it.
     Empty,
     /// The log is not kept.
@@ -209,10 +224,10 @@ impl Head {
             _ => return Ok(Self::Other),
         };
         let kept = record.kept().map_err(|damage| damage.of(reader.path()))?;
-        Ok(kept.map_or(Self::Other, |Kept { bytes, millis, previous }| Self::Kept {
+        Ok(kept.map_or(Self::Other, |Kept { bytes, millis, previous, previous_bytes }| Self::Kept {
             limits: Limits { bytes, millis },
             first: record.first_seqno,
-            previous,
+            previous: (previous, previous_bytes),
         }))
     }
 
@@ -223,7 +238,7 @@ impl Head {
         }
     }
 
-    fn previous(&self) -> Option<FileId> {
+    fn previous(&self) -> Option<(FileId, u64)> {
         match self {
             Self::Kept { previous, .. } => Some(*previous),
             Self::Empty | Self::Other => None,

@@ -263,6 +263,7 @@ impl Wal {
         let closed = self.current.replace(create(&self.dir, id)?).ok_or(Error::ReadOnly)?;
         if let Some(last) = self.files.last_mut() {
             last.bytes = closed.file.len();
+            self.kept.close(last.bytes);
         }
         let has_changes = self.keeps_changes();
         self.files.push(LogFile { id, bytes: 0, first: self.next_seqno, has_changes });

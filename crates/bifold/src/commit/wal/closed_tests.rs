@@ -95,10 +95,10 @@ fn a_log_that_is_only_kept_is_durable_to_its_end() {
     }
     for is_synced in [false, true] {
         engine.state.delete_logs().unwrap();
-        let kept: Vec<FileId> = engine.wal.hold().kept().files().map(|log| log.id).collect();
+        let kept: Vec<LogFile> = engine.wal.hold().kept().files().collect();
         assert!(!is_synced || kept.len() >= KEYSPACES, "{kept:?}");
         let image = Dir::new(Arc::new(fs.power_loss(Fate::DropUnsynced)), Path::new("/db"));
-        kept.iter().for_each(|&id| kept_logs::verify(&image, id).unwrap());
+        kept.iter().for_each(|&log| kept_logs::verify(&image, log).unwrap());
         engine.syncs.sync().unwrap();
     }
 }

@@ -97,7 +97,7 @@ fn begin(
 ) -> Result<(ManifestFile, Wal)> {
     let mut needed = Vec::new();
     for log in &found.logs {
-        let has_changes = kept.learn(log.id, &Head::of(dir, log.id)?);
+        let has_changes = kept.learn((log.id, log.bytes), &Head::of(dir, log.id)?);
         needed.push(LogFile { id: log.id, bytes: log.bytes, first: log.first, has_changes });
     }
     let log = numbers.take();
