@@ -13,7 +13,7 @@
 //!
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
-//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint │ its bytes varint
+//! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint │ end varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
@@ -65,9 +65,9 @@ pub struct Kept {
     pub bytes: u64,
     /// For so many milliseconds; 0: however old they are.
     pub millis: u64,
-    /// The kept log before this one; 0: there is none.
+    /// The last kept log before this one that has commits; 0: there is none.
     pub previous: FileId,
-    /// Its length.
+    /// Where its last commit ends.
     pub previous_bytes: u64,
 }
 

@@ -9,7 +9,7 @@
 //! that its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap
 //! where a power loss has undone the deletion of an older log only.
 
-use std::{collections::VecDeque, mem::replace, path::Path, time::Duration};
+use std::{collections::VecDeque, path::Path, time::Duration};
 
 use bifold_contract::{Corruption, Error, FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::{
@@ -39,7 +39,8 @@ pub(crate) struct Limits {
 pub(crate) struct KeptLogs {
     /// `None`: none are.
     pub limits: Option<Limits>,
-    /// The newest log with a mark, needed for replay or not, and its length; 0: there is none. The next mark names it.
+    /// The newest closed log with a mark and commits, needed for replay or not, and where its last commit ends; 0:
+    /// there is none. The next mark names it.
     newest: (FileId, u64),
     /// The one before the oldest of them, if its mark is damaged: an opening does not keep it.
     pub unmarked: Option<LogFile>,
@@ -82,8 +83,11 @@ impl KeptLogs {
                 Head::Empty => continue,
                 Head::Other => break,
             };
-            if next_older.is_some_and(|(next, _)| id != next) && !planted!("kept_logs_with_gaps") {
-                break;
+            match next_older {
+                // It has no commits.
+                Some((next, _)) if id > next => continue,
+                Some((next, _)) if id < next && !planted!("kept_logs_with_gaps") => break,
+                _ => {}
             }
             let found = dir.len(&names::log(id))?.unwrap_or(0);
             let bytes = next_older.map_or(found, |(_, bytes)| bytes);
@@ -99,16 +103,18 @@ impl KeptLogs {
         Ok(Self { limits, newest, unmarked, logs })
     }
 
-    /// What the mark at the beginning of log `id`, which comes next, says; `None` if it has none.
-    pub fn mark(&mut self, id: FileId) -> Option<Kept> {
+    /// What the mark at the beginning of the log that comes next says; `None` if it has none.
+    pub fn mark(&self) -> Option<Kept> {
         let Limits { bytes, millis } = self.limits?;
-        let (previous, previous_bytes) = replace(&mut self.newest, (id, 0));
+        let (previous, previous_bytes) = self.newest;
         Some(Kept { bytes, millis, previous, previous_bytes })
     }
 
-    /// Learns of the length of the log that has got the last mark.
-    pub fn close(&mut self, bytes: u64) {
-        self.newest.1 = bytes;
+    /// Learns of a closed log, whose last commit ends there. One without commits is not linked: recovery deletes it.
+    pub fn close(&mut self, id: FileId, commits_end: u64) {
+        if commits_end > 0 {
+            self.newest = (id, commits_end);
+        }
     }
 
     /// Learns of a log that replay needs, which begins with `head`. They come oldest first. Returns whether a change

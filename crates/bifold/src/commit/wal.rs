@@ -67,6 +67,8 @@ pub(crate) struct Wal {
     new_in_dir: bool,
     /// How much of the current log is known to be synced.
     synced_bytes: u64,
+    /// Where the last commit in the current log ends; 0: it has none.
+    commits_end: u64,
     /// The logs say that all commits up to this one are durable.
     marked: SeqNo,
     /// Trees in the order in which their memtables got their first entries, each with the log that holds that entry.
@@ -113,7 +115,7 @@ impl Wal {
 
     /// Notes at the beginning of a log that it is kept for the change feed, if it is.
     fn note_changes(&mut self) -> Result<()> {
-        let Some(mark) = self.kept.mark(self.current()) else { return Ok(()) };
+        let Some(mark) = self.kept.mark() else { return Ok(()) };
         self.append(0, |encoder| encoder.kept(mark)).map(drop)
     }
 
@@ -151,6 +153,7 @@ impl Wal {
             next_seqno,
             new_in_dir: false,
             synced_bytes: 0,
+            commits_end: 0,
             marked: next_seqno - 1,
             fed: VecDeque::new(),
         }
@@ -215,6 +218,9 @@ impl Wal {
         let mut encoder = LogEncoder::begin(&mut self.pending, id, offset, first);
         encode(&mut encoder);
         encoder.finish(before);
+        if count > 0 {
+            self.commits_end = written + self.pending.len() as u64;
+        }
         if !planted!("reuse_seqno") {
             self.next_seqno += SeqNo::from(count);
         }
@@ -263,7 +269,7 @@ impl Wal {
         let closed = self.current.replace(create(&self.dir, id)?).ok_or(Error::ReadOnly)?;
         if let Some(last) = self.files.last_mut() {
             last.bytes = closed.file.len();
-            self.kept.close(last.bytes);
+            self.kept.close(closed.id, std::mem::take(&mut self.commits_end));
         }
         let has_changes = self.keeps_changes();
         self.files.push(LogFile { id, bytes: 0, first: self.next_seqno, has_changes });
