@@ -68,7 +68,7 @@ pub struct Kept {
     /// The last kept log before this one that has commits; 0: there is none.
     pub previous: FileId,
     /// Where its last commit ends.
-    pub previous_bytes: u64,
+    pub previous_end: u64,
 }
 
 /// Encodes one commit at the end of a buffer.
@@ -159,7 +159,7 @@ impl<'a> LogEncoder<'a> {
         put_varint(self.out, kept.bytes);
         put_varint(self.out, kept.millis);
         put_varint(self.out, kept.previous);
-        put_varint(self.out, kept.previous_bytes);
+        put_varint(self.out, kept.previous_end);
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -336,7 +336,7 @@ impl<'a> LogRecord<'a> {
                 let mut input = Input::new(rest, "log record of changes");
                 let mut kept = || {
                     let (bytes, millis) = (input.varint()?, input.varint()?);
-                    let kept = Kept { bytes, millis, previous: input.varint()?, previous_bytes: input.varint()? };
+                    let kept = Kept { bytes, millis, previous: input.varint()?, previous_end: input.varint()? };
                     input.end().map(|()| kept)
                 };
                 kept().map(Some).map_err(|d: Corruption| d.at(self.offset + HEADER_BYTES as u64))

@@ -81,9 +81,9 @@ pub fn check_between(
     let model = &resolved;
     let (is_whole, found) = match db.changes(0) {
         Ok(mut changes) => (true, commits_of(&mut changes, 0)?),
-        Err(Error::ChangesGone { first, .. }) if !all => (false, commits_of(&mut db.changes(first - 1)?, first - 1)?),
-        // Only commits make durable that changes are kept.
+        // A new database knows from its first durable commit on that changes are kept.
         Err(Error::InvalidArgument { .. }) if *allowed.start() == 0 => (true, Vec::new()),
+        Err(Error::ChangesGone { first, .. }) if !all => (false, commits_of(&mut db.changes(first - 1)?, first - 1)?),
         Err(error) => return Err(error.into()),
     };
     let (told, mut wrong) = (model.told(), None);

@@ -310,6 +310,7 @@ pub const ALL: &[Planted] = &[
     bug("an_empty_log_is_a_gap", CHANGES),
     bug("feed_jumps_over_deleted_logs", CHANGES),
     bug("keep_hollow_logs", KEPT_LOGS),
+    bug("begin_without_mark", CHANGES),
     bug("kept_logs_with_gaps", CHANGES),
     bug("keep_before_a_gap", CHANGES),
     bug("filter_overlooks_newer", FILTERS),

@@ -274,8 +274,8 @@ impl Check<'_> {
             Ok(kept) => kept,
             Err(error) => return self.report.problems.push(error),
         };
-        for log in kept.unmarked.into_iter().chain(kept.files()) {
-            self.begin(&names::log(log.id), progress);
+        for log in kept.to_verify() {
+            self.begin(&names::log(log.0), progress);
             let damage = self.patiently(|| kept_logs::verify(&self.dir, log)).err();
             self.report.problems.extend(damage);
         }

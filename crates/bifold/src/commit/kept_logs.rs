@@ -14,14 +14,14 @@ use std::{collections::VecDeque, path::Path, time::Duration};
 use bifold_contract::{Corruption, Error, FileId, IoSource, Result, SeqNo, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
-    log::{self, Kept, LogRecord},
+    log::{Kept, LogRecord},
     names,
     walk::{Met, Walk},
 };
 use bifold_io::Dir;
 
 use super::wal::LogFile;
-use crate::api::changes::RetainChanges;
+use crate::{api::changes::RetainChanges, state::recover::check_header};
 
 /// Enough of a log to see whether its changes are kept.
 const HEAD_BYTES: usize = 512;
@@ -42,8 +42,9 @@ pub(crate) struct KeptLogs {
     /// The newest closed log with a mark and commits, needed for replay or not, and where its last commit ends; 0:
     /// there is none. The next mark names it.
     newest: (FileId, u64),
-    /// The one before the oldest of them, if its mark is damaged: an opening does not keep it.
-    pub unmarked: Option<LogFile>,
+    /// The one before the oldest of them and where its last commit ends, if its mark is damaged: an opening does not
+    /// keep it.
+    unmarked: Option<(FileId, u64)>,
     logs: VecDeque<(LogFile, Duration)>,
 }
 
@@ -77,7 +78,7 @@ impl KeptLogs {
             let (limits, first, previous) = match Head::of(dir, id)? {
                 Head::Kept { limits, first, previous } => (limits, first, previous),
                 _ if next_older.is_some_and(|(next, _)| id == next) => {
-                    unmarked = Some(LogFile { id, bytes: 0, first: 0, has_changes: false });
+                    unmarked = next_older;
                     break;
                 }
                 Head::Empty => continue,
@@ -106,8 +107,8 @@ impl KeptLogs {
     /// What the mark at the beginning of the log that comes next says; `None` if it has none.
     pub fn mark(&self) -> Option<Kept> {
         let Limits { bytes, millis } = self.limits?;
-        let (previous, previous_bytes) = self.newest;
-        Some(Kept { bytes, millis, previous, previous_bytes })
+        let (previous, previous_end) = self.newest;
+        Some(Kept { bytes, millis, previous, previous_end })
     }
 
     /// Learns of a closed log, whose last commit ends there. One without commits is not linked: recovery deletes it.
@@ -117,20 +118,22 @@ impl KeptLogs {
         }
     }
 
-    /// Learns of a log that replay needs, which begins with `head`. They come oldest first. Returns whether a change
-    /// feed may read it.
-    pub fn learn(&mut self, (id, bytes): (FileId, u64), head: &Head) -> bool {
-        match head {
-            Head::Kept { .. } => self.newest = (id, bytes),
-            Head::Other => self.newest = (0, 0),
-            Head::Empty => {}
-        }
-        *head != Head::Other
+    /// Learns of a log with commits that replay needs, which begins with `head`, and where its last commit ends. They
+    /// come oldest first. Returns whether a change feed may read it.
+    pub fn learn(&mut self, (id, commits_end): (FileId, u64), head: &Head) -> bool {
+        let has_changes = matches!(head, Head::Kept { .. });
+        self.newest = if has_changes { (id, commits_end) } else { (0, 0) };
+        has_changes
     }
 
     /// The logs, oldest first.
     pub fn files(&self) -> impl Iterator<Item = LogFile> + '_ {
         self.logs.iter().map(|(log, _)| *log)
+    }
+
+    /// All that verification reads, each with where its last commit ends.
+    pub fn to_verify(&self) -> impl Iterator<Item = (FileId, u64)> + '_ {
+        self.unmarked.into_iter().chain(self.files().map(|log| (log.id, log.bytes)))
     }
 
     /// Bytes in them.
@@ -143,11 +146,6 @@ impl KeptLogs {
         let Some(limits) = self.limits else { return logs.iter().map(|log| log.id).collect() };
         let mut gone = Vec::new();
         for log in logs {
-            // One that has nothing, not even a mark, is not worth keeping.
-            if log.bytes <= FILE_HEADER_BYTES as u64 {
-                gone.push(log.id);
-                continue;
-            }
             self.logs.push_back((log, now));
             if !log.has_changes && !planted!("keep_before_a_gap") {
                 // No feed can go beyond it.
@@ -171,26 +169,22 @@ pub(crate) fn cut_short(file: &Path, found: u64, bytes: u64) -> Error {
     Corruption::new(found, "log", format!("{bytes} bytes, as the next log says"), "the end").of(file)
 }
 
-/// Reads a log that is kept from its first byte to its last one.
+/// Reads a log that is kept from its first byte to its last one, at least to `commits_end`.
 ///
 /// # Errors
 /// Damage, I/O errors.
-pub(crate) fn verify(dir: &Dir, LogFile { id, bytes, .. }: LogFile) -> Result<()> {
+pub(crate) fn verify(dir: &Dir, (id, commits_end): (FileId, u64)) -> Result<()> {
     let reader = dir.open(&names::log(id))?;
-    let damage =
-        |offset, what, expected: &str, found: &str| Corruption::new(offset, what, expected, found).of(reader.path());
-    let mut header = [0; FILE_HEADER_BYTES];
-    if reader.len() < FILE_HEADER_BYTES as u64 {
-        return Err(damage(0, "log header", "a whole one", "one that is cut short"));
+    let damage = |at, expected, found| Err(Corruption::new(at, "log record", expected, found).of(reader.path()));
+    if reader.len() < commits_end {
+        return Err(cut_short(reader.path(), reader.len(), commits_end));
     }
-    if reader.len() < bytes {
-        return Err(cut_short(reader.path(), reader.len(), bytes));
+    if !check_header(&reader, id, reader.len())? {
+        return Err(Corruption::new(0, "log header", "a whole one", "one that is cut short").of(reader.path()));
     }
-    reader.read_at(&mut header, 0, IoSource::Recovery)?;
-    log::check_header(&header, id).map_err(|damage| damage.of(reader.path()))?;
     if !matches!(Head::of(dir, id)?, Head::Kept { .. }) {
         let expected = "a mark, which says that the log is kept for the change feed";
-        return Err(damage(FILE_HEADER_BYTES as u64, "log record", expected, "another record, or a damaged one"));
+        return damage(FILE_HEADER_BYTES as u64, expected, "another record, or a damaged one");
     }
     let mut walk = Walk::new(id, FILE_HEADER_BYTES as u64, reader.len());
     loop {
@@ -198,10 +192,8 @@ pub(crate) fn verify(dir: &Dir, LogFile { id, bytes, .. }: LogFile) -> Result<()
             Met::Record(..) => {}
             Met::End => return Ok(()),
             // It was synced to its end before anything stopped needing it.
-            Met::Torn(at) => return Err(damage(at, "log record", "a whole one", "one that is cut short")),
-            Met::Damaged { offset, expected, found } => {
-                return Err(Corruption::new(offset, "log record", expected, found).of(reader.path()));
-            }
+            Met::Torn(at) => return damage(at, "a whole one", "one that is cut short"),
+            Met::Damaged { offset, expected, found } => return damage(offset, expected, found),
         }
     }
 }
@@ -230,10 +222,10 @@ impl Head {
             _ => return Ok(Self::Other),
         };
         let kept = record.kept().map_err(|damage| damage.of(reader.path()))?;
-        Ok(kept.map_or(Self::Other, |Kept { bytes, millis, previous, previous_bytes }| Self::Kept {
+        Ok(kept.map_or(Self::Other, |Kept { bytes, millis, previous, previous_end }| Self::Kept {
             limits: Limits { bytes, millis },
             first: record.first_seqno,
-            previous: (previous, previous_bytes),
+            previous: (previous, previous_end),
         }))
     }
 

@@ -38,7 +38,7 @@ use bifold_values::parts::{
 use self::finish::{finish, frozen_logs, release_reserve};
 pub(crate) use self::{
     files::Files,
-    logs::{LogSpan, Logs},
+    logs::{LogSpan, Logs, check_header},
     replay::Replay,
     state::{KeyspaceState, ManifestState, read_manifest, read_whole},
 };

@@ -309,6 +309,48 @@ fn a_kill_right_after_an_opening_forgets_nothing() {
     }
 }
 
+/// A compaction deletes all that is kept before the new log has a commit.
+#[test]
+fn no_power_loss_after_an_opening_forgets_that_changes_are_kept() {
+    let mut bed = bed(PlacementKind::Inline, ALL_OF_THEM);
+    for round in 0..2 {
+        bed.ks().put(key(0), value(0, round)).unwrap();
+        bed.db().flush().unwrap();
+    }
+    bed.options.retain_changes = Some(RetainChanges { bytes: 1, age: None });
+    bed.reopen();
+    bed.db().compact().unwrap();
+    let mut gone = 0;
+    for seed in 0..40 {
+        // The deletion may be durable, or not.
+        let env = bed.env_of(&bed.fs.power_loss(Fate::Random(seed)));
+        let db = Db::open_in(env, "/db", Options { retain_changes: None, ..bed.options.clone() }).unwrap();
+        match db.changes(0) {
+            Ok(_) => {}
+            Err(Error::ChangesGone { .. }) => gone += 1,
+            Err(error) => panic!("{seed}: {error}"),
+        }
+    }
+    assert!((1..40).contains(&gone), "{gone}");
+}
+
+#[test]
+fn verification_beside_a_writer_reads_kept_logs() {
+    let bed = bed(PlacementKind::HashKv, ALL_OF_THEM);
+    let files = || {
+        let report = bifold::verify_in(&bed.env(), "/db", |_| {}).unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        report.files
+    };
+    let before = files();
+    for n in 0..10 {
+        bed.ks().put(key(n), value(n, n)).unwrap();
+        bed.db().flush().unwrap();
+        bed.ks().put(key(n), "unflushed").unwrap();
+    }
+    assert!(files() >= before + 10);
+}
+
 /// Even if no log before the one being written is kept, which may have nothing yet.
 #[test]
 fn no_power_loss_forgets_that_changes_are_kept() {
@@ -352,6 +394,8 @@ fn no_feed_jumps_over_a_log_without_changes() {
         bed.db().flush().unwrap();
         let Err(Error::ChangesGone { first, .. }) = bed.db().changes(0) else { panic!("{placement:?}") };
         assert_eq!(bed.db().changes(first - 1).unwrap().count(), 1, "{placement:?}");
+        let is_log = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "log");
+        assert_eq!(bed.fs.files().into_iter().filter(is_log).count(), 2, "{placement:?}: logs that no feed can read");
     }
 }
 

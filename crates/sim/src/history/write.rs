@@ -41,13 +41,7 @@ impl Write {
     /// The write's keyspace.
     #[must_use]
     pub fn name(&self) -> Name {
-        match self {
-            Self::Put(name, ..)
-            | Self::PutUntil(name, ..)
-            | Self::Merge(name, ..)
-            | Self::Delete(name, _)
-            | Self::DeleteRange(name, _) => *name,
-        }
+        self.change().name()
     }
 
     /// Does it by the keyspace's own method.

@@ -14,7 +14,9 @@ pub struct Told {
 }
 
 impl Change {
-    fn name(&self) -> super::Name {
+    /// The keyspace's name.
+    #[must_use]
+    pub fn name(&self) -> super::Name {
         match self {
             Self::Put(name, ..)
             | Self::PutUntil(name, ..)

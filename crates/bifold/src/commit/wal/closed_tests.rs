@@ -95,7 +95,7 @@ fn a_log_that_is_only_kept_is_durable_to_its_end() {
     }
     for is_synced in [false, true] {
         engine.state.delete_logs().unwrap();
-        let kept: Vec<LogFile> = engine.wal.hold().kept().files().collect();
+        let kept: Vec<_> = engine.wal.hold().kept().to_verify().collect();
         assert!(!is_synced || kept.len() >= KEYSPACES, "{kept:?}");
         let image = Dir::new(Arc::new(fs.power_loss(Fate::DropUnsynced)), Path::new("/db"));
         kept.iter().for_each(|&log| kept_logs::verify(&image, log).unwrap());

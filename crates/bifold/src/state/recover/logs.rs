@@ -386,7 +386,7 @@ impl Lead<'_> {
 }
 
 /// Whether the log has a whole header. A crash may have torn it.
-fn check_header(reader: &Reader, id: FileId, end: u64) -> Result<bool> {
+pub(crate) fn check_header(reader: &Reader, id: FileId, end: u64) -> Result<bool> {
     let mut first = vec![0; usize::try_from(end.min(SECTOR_BYTES)).unwrap_or(0)];
     reader.read_at(&mut first, 0, IoSource::Recovery)?;
     log::check_header(&first, id).map_err(|damage| damage.of(reader.path()))
