@@ -21,7 +21,7 @@ use std::{
 use crate::{
     driver::{Blind, Driver},
     env::{self, StepClock},
-    feed,
+    feed::Feed,
     history::{Extras, Flavor, History, Mix, Op},
     judge::{Depth, Judge},
     model::{CommitNo, Crash, Mismatch, Model},
@@ -310,12 +310,10 @@ impl ErrnoRun {
         let seen = match (&contents, self.driver.set().keeps_all_changes()) {
             (None, _) => None,
             (Some(contents), None) => Some(model.check_between(contents, before..=head).map_err(mismatch)?),
-            (Some(contents), Some(all)) => {
-                match feed::check_between((self.driver.db(), contents), (model, all), before..=head) {
-                    Err(Trouble::Refused(_)) => None,
-                    other => Some(other?),
-                }
-            }
+            (Some(contents), Some(all)) => match Feed::read(self.driver.db()) {
+                Err(Trouble::Refused(_)) => None,
+                feed => Some(feed?.check_between(contents, (model, all), before..=head)?),
+            },
         };
         let stats = self.driver.db().stats();
         self.reported |= !stats.left_out.is_empty() || stats.space.unanswered > 0;

@@ -65,49 +65,88 @@ impl FeedReader {
     }
 }
 
-/// Which of the `allowed` states of the model an opened database has, by its `contents` and by its feed, which must
-/// have the commits up to there. `all`: whether it must have the first one, too.
-///
-/// # Errors
-/// What differs, or the database's refusal.
-pub fn check_between(
-    (db, contents): (&Db, &Contents),
-    (model, all): (&Model, bool),
-    allowed: RangeInclusive<CommitNo>,
-) -> Result<CommitNo, Trouble> {
-    // A keyspace that was being dropped may be there or not: the feed must agree with the contents.
-    let mut resolved = model.clone();
-    resolved.resolve_as(contents);
-    let model = &resolved;
-    let (is_whole, found) = match db.changes(0) {
-        Ok(mut changes) => (true, commits_of(&mut changes, 0)?),
-        // A new database knows from its first durable commit on that changes are kept.
-        Err(Error::InvalidArgument { .. }) if *allowed.start() == 0 => (true, Vec::new()),
-        Err(Error::ChangesGone { first, .. }) if !all => (false, commits_of(&mut db.changes(first - 1)?, first - 1)?),
-        Err(error) => return Err(error.into()),
-    };
-    let (told, mut wrong) = (model.told(), None);
-    // The feed may end behind each of these commits, but if it is whole, its length says behind which.
-    let ends = if is_whole { found.len()..=found.len() } else { found.len()..=told.len() };
-    for end in ends.rev() {
-        let Some(begin) = end.checked_sub(found.len()).filter(|_| end <= told.len()) else {
-            return Err(more_than_there_are(&found, told.len()));
+/// A feed from the first change on that is there.
+#[derive(Debug)]
+pub struct Feed {
+    commits: Vec<Commit>,
+    /// Whether changes are kept.
+    is_kept: bool,
+    /// Whether none is gone.
+    is_whole: bool,
+}
+
+impl Feed {
+    /// All of it.
+    ///
+    /// # Errors
+    /// The database's refusal.
+    pub fn read(db: &Db) -> Result<Self, Trouble> {
+        let (is_kept, is_whole, commits) = match db.changes(0) {
+            Ok(mut changes) => (true, true, commits_of(&mut changes, 0)?),
+            Err(Error::ChangesGone { first, .. }) => (true, false, commits_of(&mut db.changes(first - 1)?, first - 1)?),
+            Err(Error::InvalidArgument { .. }) => (false, true, Vec::new()),
+            Err(error) => return Err(error.into()),
         };
-        // What was not told has changed nothing.
-        let first = end.checked_sub(1).map_or(0, |last| told[last].commit);
-        let last = told.get(end).map_or(model.head(), |next| next.commit - 1);
-        let between = first.max(*allowed.start())..=last.min(*allowed.end());
-        let fits = match compare(&told[begin..end], &found, model) {
-            Ok(()) if between.is_empty() => Err(format!("it ends with commit {first}, of {allowed:?}")),
-            Ok(()) => model.check_between(contents, between).map_err(|m| format!("it ends with commit {first}: {m}")),
-            Err(other) => Err(other),
-        };
-        match fits {
-            Ok(n) => return Ok(n),
-            Err(why) => wrong = wrong.or(Some(why)),
-        }
+        Ok(Self { commits, is_kept, is_whole })
     }
-    Err(Trouble::wrong(format!("the feed of {} commits: {}", found.len(), wrong.unwrap_or_default())))
+
+    /// Which of the `allowed` states of the model its database has, by these `contents` and by the feed, which must
+    /// have the commits up to there. `all`: whether it must have the first one, too.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check_between(
+        &self,
+        contents: &Contents,
+        (model, all): (&Model, bool),
+        allowed: RangeInclusive<CommitNo>,
+    ) -> Result<CommitNo, Trouble> {
+        // A new database knows from its first durable commit on that changes are kept.
+        if !self.is_kept && *allowed.start() > 0 {
+            return Err(Trouble::wrong("changes are not kept any more"));
+        }
+        if all && !self.is_whole {
+            return Err(Trouble::wrong("the first changes are gone"));
+        }
+        // A keyspace that was being dropped may be there or not: the feed must agree with the contents.
+        let mut resolved = model.clone();
+        resolved.resolve_as(contents);
+        self.end_in(&resolved, contents, allowed)
+    }
+
+    /// The commit of the model behind which it ends.
+    fn end_in(
+        &self,
+        model: &Model,
+        contents: &Contents,
+        allowed: RangeInclusive<CommitNo>,
+    ) -> Result<CommitNo, Trouble> {
+        let (found, told, mut wrong) = (&self.commits, model.told(), None);
+        // It may end behind each of these commits, but if it is whole, its length says behind which.
+        let ends = if self.is_whole { found.len()..=found.len() } else { found.len()..=told.len() };
+        for end in ends.rev() {
+            let Some(begin) = end.checked_sub(found.len()).filter(|_| end <= told.len()) else {
+                return Err(more_than_there_are(found, told.len()));
+            };
+            // What was not told has changed nothing.
+            let first = end.checked_sub(1).map_or(0, |last| told[last].commit);
+            let last = told.get(end).map_or(model.head(), |next| next.commit - 1);
+            let between = first.max(*allowed.start())..=last.min(*allowed.end());
+            let fits = match compare(&told[begin..end], found, model) {
+                Ok(()) if between.is_empty() => Err(format!("it ends with commit {first}, of {allowed:?}")),
+                Ok(()) => {
+                    let checked = model.check_between(contents, between);
+                    checked.map_err(|mismatch| format!("it ends with commit {first}: {mismatch}"))
+                }
+                Err(other) => Err(other),
+            };
+            match fits {
+                Ok(n) => return Ok(n),
+                Err(why) => wrong = wrong.or(Some(why)),
+            }
+        }
+        Err(Trouble::wrong(format!("the feed of {} commits: {}", found.len(), wrong.unwrap_or_default())))
+    }
 }
 
 fn more_than_there_are(found: &[Commit], there: usize) -> Trouble {

@@ -18,7 +18,8 @@ use bifold_io::{
 
 use crate::{
     driver::{Blind, Driver},
-    env, feed,
+    env,
+    feed::Feed,
     history::{Extras, Flavor, History, Mix},
     model::{CommitNo, Contents, Crash, Model},
     options::OptionSet,
@@ -57,7 +58,7 @@ impl Judge {
             None => model.check(&contents, crash).map_err(|m| Trouble::wrong(m.to_string()))?,
             Some(all) => {
                 let allowed = model.floor(crash)..=model.head();
-                let found = feed::check_between((&db, &contents), (model, all), allowed);
+                let found = Feed::read(&db).and_then(|feed| feed.check_between(&contents, (model, all), allowed));
                 found.map_err(|t| t.during("the changes after the crash"))?
             }
         };

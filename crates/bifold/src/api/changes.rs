@@ -31,7 +31,12 @@ use crate::{
         db::{Db, Handle},
         expiry::moment_of,
     },
-    commit::{kept_logs::cut_short, wal::LogFile},
+    commit::{
+        kept_logs::{self, cut_short},
+        wal::LogFile,
+    },
+    engine::Engine,
+    state::follow::patiently,
 };
 
 /// How long commits are kept for [`Db::changes`], beyond what recovery needs.
@@ -119,6 +124,9 @@ impl Db {
     /// visible, durable or not: where a power loss may take commits that a reader has seen, commit with
     /// [`Durability::Sync`](crate::Durability::Sync).
     ///
+    /// Where another process writes the database ([`Access::Follow`](crate::Access::Follow)), the changes are those up
+    /// to the state that this handle has: after [`Db::refresh`], ask for those after the last one seen.
+    ///
     /// ```
     /// use bifold::{Db, Options, RetainChanges};
     ///
@@ -142,11 +150,10 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::ChangesGone`] if some of them are no longer there; [`Error::InvalidArgument`] if changes are not kept,
-    /// or the database has no commit `since`, because a power loss took it; [`Error::ReadOnly`]; I/O errors.
+    /// or the database has no commit `since`, because a power loss took it; I/O errors.
     pub fn changes(&self, since: SeqNo) -> Result<Changes> {
         let engine = self.engine();
-        engine.health.takes_writes()?;
-        let logs = engine.health.watch(engine.wal.hold().changes())?;
+        let logs = logs_of(engine)?;
         let Some(first) = logs.first() else {
             let reason = "they are not kept: open the database with the option `retain_changes`";
             return Err(Error::invalid("changes", reason));
@@ -188,39 +195,43 @@ impl Changes {
     /// The log that has the next change.
     fn log_of_next(&self) -> Result<AtLog> {
         loop {
-            let logs = self.logs()?;
+            let logs = logs_of(&self.handle.engine)?;
             let first = logs.first().map_or(SeqNo::MAX, |log| log.first);
             let Some(&log) = logs.iter().rev().find(|log| log.first <= self.next) else {
                 return Err(Error::ChangesGone { since: self.next - 1, first });
             };
             match self.open(log) {
                 // It was deleted since.
-                Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {}
+                Err(Error::Io { source, .. }) if self.is_writer() && source.kind() == ErrorKind::NotFound => {}
                 opened => return opened,
             }
         }
     }
 
-    fn logs(&self) -> Result<Vec<LogFile>> {
-        let engine = &self.handle.engine;
-        engine.health.open()?;
-        let logs = engine.wal.hold().changes();
-        engine.health.watch(logs)
-    }
-
     fn open(&self, log: LogFile) -> Result<AtLog> {
         let reader = self.handle.engine.dir.open_held(&names::log(log.id))?;
-        let walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, reader.len_now()?);
+        let walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, self.end_of(log, &reader)?);
         Ok(AtLog { log, reader, walk })
+    }
+
+    /// Where what can be read of a log ends. The state of a reader beside a writer ends within the last one.
+    fn end_of(&self, log: LogFile, reader: &Reader) -> Result<u64> {
+        let len = reader.len_now()?;
+        Ok(if self.is_writer() { len } else { len.min(log.bytes) })
+    }
+
+    fn is_writer(&self) -> bool {
+        self.handle.engine.options.access.writes()
     }
 
     /// At the end of a log: whether there is more, in it or in the next one.
     fn goes_on(&mut self) -> Result<bool> {
-        let logs = self.logs()?;
+        let logs = logs_of(&self.handle.engine)?;
+        let Some(at) = &self.at else { return Ok(true) };
+        let (position, end) = (at.walk.position(), self.end_of(at.log, &at.reader)?);
         let Some(AtLog { log, reader, walk }) = &mut self.at else { return Ok(true) };
-        let (position, len) = (walk.position(), reader.len_now()?);
-        if len > position + walk.left() {
-            *walk = Walk::new(log.id, position, len);
+        if end > position + walk.left() {
+            *walk = Walk::new(log.id, position, end);
             return Ok(true);
         }
         let Some(&later) = logs.iter().find(|later| later.id > log.id) else { return Ok(false) };
@@ -272,6 +283,17 @@ impl Changes {
         let tree = self.handle.engine.trees.get(change.keyspace_id);
         Change { keyspace: tree.map(|tree| tree.name.clone()), ..change }
     }
+}
+
+/// The logs that have changes, oldest first.
+fn logs_of(engine: &Engine) -> Result<Vec<LogFile>> {
+    if engine.options.access.writes() {
+        engine.health.writable()?;
+        return engine.health.watch(engine.wal.hold().changes());
+    }
+    engine.health.open()?;
+    let needed = engine.wal.hold().files();
+    patiently(&engine.env, || kept_logs::of_reader(&engine.dir, &needed))
 }
 
 /// Whether an operation only says where a value is now. GC commits nothing else, except that it writes operands of a

@@ -19,6 +19,8 @@ use crate::{
     support::entries,
 };
 
+mod readers;
+
 const ALL_OF_THEM: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
 
 fn bed(placement: PlacementKind, retain: RetainChanges) -> Bed {

@@ -2,7 +2,8 @@
 
 use std::{
     path::PathBuf,
-    time::{SystemTime, UNIX_EPOCH},
+    thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bifold::{Access, Change, ChangeKind};
@@ -27,19 +28,37 @@ pub struct ChangesArgs {
     /// Stop after the commit in which so many operations are reached.
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
+    /// Go on with what another process commits, until interrupted.
+    #[arg(long)]
+    pub follow: bool,
 }
+
+/// How long `--follow` waits before it looks again.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// `bifold changes`
 pub fn run(args: &ChangesArgs, global: &Global, out: &mut Output) -> Result<()> {
-    let (db, _keyspace) = open::existing_keyspace(&args.db, global, Access::ReadWrite)?;
-    for (change, printed) in db.changes(args.since)?.zip(1..) {
-        let change = change?;
-        out.bytes(if global.json { json(&change)? } else { line(&change) }.as_bytes())?;
-        if change.ends_commit && args.limit.is_some_and(|limit| printed >= limit) {
-            break;
+    // Without `--follow`, a database that nobody writes may be on a disk that cannot be written.
+    let access = if args.follow { Access::Follow } else { Access::ReadOnly };
+    let (mut db, _keyspace) = open::existing_keyspace(&args.db, global, access)?;
+    let (mut seen, mut printed) = (args.since, 0);
+    loop {
+        for change in db.changes(seen)? {
+            let change = change?;
+            out.bytes(if global.json { json(&change)? } else { line(&change) }.as_bytes())?;
+            (seen, printed) = (change.seqno, printed + 1);
+            if change.ends_commit && args.limit.is_some_and(|limit| printed >= limit) {
+                return out.flush();
+            }
+        }
+        out.flush()?;
+        if !args.follow {
+            return Ok(());
+        }
+        while !db.refresh()?.is_newer {
+            thread::sleep(PAUSE);
         }
     }
-    out.flush()
 }
 
 fn word(kind: ChangeKind) -> &'static str {

@@ -54,3 +54,28 @@ fn a_database_without_changes_is_refused_with_the_option_to_set() {
     let said = bifold(&["changes", text(&db)]).refused(2);
     assert!(said.contains("retain_changes"), "{said}");
 }
+
+/// What is committed before it is started, and after.
+#[test]
+fn changes_of_a_running_writer_are_followed() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let retain_changes = Some(RetainChanges { bytes: 1 << 20, age: None });
+    let writer = Db::open_with(&db, Options { retain_changes, ..Options::default() }).unwrap();
+    writer.put("first", "1").unwrap();
+    let said = bifold(&["changes", text(&db)]).ok();
+    assert_eq!(said, "1\tdefault\tput\tfirst\t1\n");
+    let follow = ["changes", text(&db), "--follow", "--limit", "3"];
+    let following = std::thread::scope(|scope| {
+        let following = scope.spawn(|| bifold(&follow).ok());
+        while writer.stats().followers.readers == 0 {
+            std::thread::yield_now();
+        }
+        writer.put("second", "2").unwrap();
+        writer.flush().unwrap();
+        writer.put("third", "3").unwrap();
+        following.join().unwrap()
+    });
+    let keys: Vec<&str> = following.lines().map(|line| line.split('\t').nth(3).unwrap()).collect();
+    assert_eq!(keys, ["first", "second", "third"]);
+}

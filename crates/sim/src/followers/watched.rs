@@ -19,6 +19,7 @@ use super::{kill, reading};
 use crate::{
     driver::{Driver, Watcher},
     env,
+    feed::Feed,
     history::{Flavor, History, Mix, Op},
     judge,
     model::{CommitNo, Contents, Crash, Model},
@@ -80,8 +81,10 @@ struct ReaderLooks {
     reader: Option<Db>,
     /// An earlier state, and what it held.
     kept: Option<(Db, Contents)>,
+    /// Whether all changes are kept; `None` if none are.
+    keeps_all_changes: Option<bool>,
     /// What was seen since the model was asked last.
-    seen: Vec<Contents>,
+    seen: Vec<(Contents, Option<Feed>)>,
     trouble: Option<Trouble>,
     /// The last commit seen.
     last: CommitNo,
@@ -101,6 +104,7 @@ impl Watched {
             fs: fs.clone(),
             reader: None,
             kept: None,
+            keeps_all_changes: set.keeps_all_changes(),
             seen: Vec::new(),
             trouble: None,
             last: 0,
@@ -309,7 +313,8 @@ impl ReaderLooks {
     }
 
     fn see(&mut self, reader: &Db) -> Result<(), Trouble> {
-        self.seen.push(read::contents(reader)?);
+        let feed = self.keeps_all_changes.map(|_| Feed::read(reader)).transpose()?;
+        self.seen.push((read::contents(reader)?, feed));
         Ok(())
     }
 
@@ -326,8 +331,14 @@ impl ReaderLooks {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        for seen in std::mem::take(&mut self.seen) {
-            self.last = self.place(model, &seen)?;
+        for (seen, feed) in std::mem::take(&mut self.seen) {
+            let n = self.place(model, &seen)?;
+            if let (Some(feed), Some(all)) = (feed, self.keeps_all_changes) {
+                let found = feed.check_between(&seen, (model, all), n..=model.head());
+                found.map_err(|t| t.during("the changes that a reader sees"))?;
+                self.counts.push("feeds judged");
+            }
+            self.last = n;
             self.counts.push("states judged");
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use bifold_contract::{Error, FileId, Result, SeqNo, planted};
-use bifold_format::names;
+use bifold_format::{frame::FILE_HEADER_BYTES, names};
 use bifold_io::Dir;
 use bifold_values::parts::value_files::name_again;
 
@@ -20,12 +20,16 @@ use crate::{
     state::{manifest::ManifestFile, numbers::Numbers, tree::Tree, trees::state_of},
 };
 
-/// The logs as they are, for a checkpoint of a database that is open read-only.
+/// The logs as they were replayed, for checkpoints and the change feed of a database that is open read-only.
 pub(super) fn frozen_logs(dir: &Dir, logs: &[FileId], (next_seqno, found): (SeqNo, &Logs)) -> Result<Wal> {
     let mut wal = Wal::none(dir, next_seqno);
     for &id in logs.iter().filter(|_| !planted!("checkpoint_without_logs")) {
-        let bytes = dir.len(&names::log(id))?.unwrap_or(0);
-        wal.adopt([LogFile { id, bytes, first: found.next, has_changes: false }]);
+        let replayed = found.logs.iter().find(|log| log.id == id);
+        let (bytes, first) = match replayed {
+            Some(log) => (log.bytes, log.first),
+            None => (dir.len(&names::log(id))?.unwrap_or(0).min(FILE_HEADER_BYTES as u64), found.next),
+        };
+        wal.adopt([LogFile { id, bytes, first, has_changes: false }]);
     }
     Ok(wal)
 }

@@ -2,14 +2,23 @@
 //!
 //! A file counts up to its recorded length and up to the end of what commits in the logs point at: values are written
 //! before the record that points at them. What follows may be half written, so nobody looks at it.
+//!
+//! That order holds for what a writer appends while this process reads. What was there before may be what a power loss
+//! has left, and no writer has been there since: a record that log and file had then is checked.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{Pointer, Result, ValueEdit};
+use bifold_contract::{IoSource, Pointer, Result, ValueEdit, planted};
 use bifold_format::names;
 
-use super::{StoreContext, ValueFiles};
-use crate::{parts::sync::LockExt, placement::Located};
+use super::{StoreContext, ValueFile, ValueFiles};
+use crate::{
+    parts::{
+        scan::{Met, Scan},
+        sync::LockExt,
+    },
+    placement::Located,
+};
 
 /// What the files of a database are opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,10 +88,21 @@ impl ValueFiles {
         if end > file.synced.load(Relaxed) {
             file.synced.fetch_max(self.context.dir.len(&name)?.unwrap_or(0), Relaxed);
         }
-        if end > file.synced.load(Relaxed) {
+        if end > file.synced.load(Relaxed) || !self.is_whole(&file, pointer)? {
             return Ok(Located::Missing);
         }
         file.len.fetch_max(end, Relaxed);
         Ok(Located::Whole)
+    }
+
+    /// Whether no power loss has taken a part of this record.
+    fn is_whole(&self, file: &Arc<ValueFile>, pointer: Pointer) -> Result<bool> {
+        let was_there = self.tails.hold().get(&file.id).is_some_and(|tail| pointer.offset < tail.file_end);
+        let end = pointer.offset + u64::from(pointer.len);
+        if !was_there || end <= file.recorded_len.load(Relaxed) || planted!("followers_trust_pointers") {
+            return Ok(true);
+        }
+        let mut scan = Scan::new(file, pointer.offset, end, IoSource::Recovery);
+        Ok(matches!(scan.step()?, Met::Record(_, len) if len == pointer.len))
     }
 }

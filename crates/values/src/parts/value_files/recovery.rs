@@ -30,7 +30,7 @@ pub(super) struct Tail {
     /// Damaged ranges between them, which no crash explains.
     damaged: Vec<(u64, u64)>,
     /// Where the file ends.
-    file_end: u64,
+    pub(super) file_end: u64,
     /// The ends of the records that commits point at, each with the number of the commit; and the bytes of these
     /// records.
     referred: Vec<(SeqNo, u64)>,
@@ -123,10 +123,11 @@ impl ValueFiles {
 
     /// Notes what follows the recorded length of the file.
     fn walk_tail(&self, file: &Arc<ValueFile>, end: u64) -> Result<()> {
+        let mut tail = Tail { file_end: end, ..Tail::default() };
         if self.context.access == FileAccess::Follow {
+            self.tails.hold().insert(file.id, tail);
             return Ok(());
         }
-        let mut tail = Tail { file_end: end, ..Tail::default() };
         let mut scan = Scan::new(file, file.len(), end, IoSource::Recovery);
         loop {
             match scan.step()? {
@@ -174,6 +175,9 @@ impl ValueFiles {
 
     /// The commit of this number, which is kept, points there.
     pub fn refer(&self, pointer: Pointer, commit: SeqNo) {
+        if self.context.access == FileAccess::Follow {
+            return;
+        }
         let end = pointer.offset.saturating_add(u64::from(pointer.len));
         let mut tails = self.tails.hold();
         let tail = tails.get_mut(&pointer.file);
@@ -201,6 +205,9 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors.
     pub(crate) fn truncate_tails(&self, last: SeqNo, durable: SeqNo) -> Result<Vec<SeqNo>> {
+        if self.context.access == FileAccess::Follow {
+            return Ok(Vec::new());
+        }
         let (mut stay, mut unnamed) = (Vec::new(), Vec::new());
         for (id, tail) in std::mem::take(&mut *self.tails.hold()) {
             let Some(file) = self.get(id) else { continue };
