@@ -1,5 +1,5 @@
 //! How fast sorted entries come in, by `put` and by an ingest:
-//! `cargo run --release --example ingest_rate -- DIR [ENTRIES] [VALUE_BYTES]`. DIR must not exist.
+//! `cargo run --release --example ingest_rate -- DIR [ENTRIES] [VALUE_BYTES] [PLACEMENT]`. DIR must not exist.
 
 use std::{
     error::Error,
@@ -10,6 +10,9 @@ use std::{
 use bifold::{Db, KeyspaceOptions, Options, PlacementKind};
 
 const ROUNDS: usize = 3;
+
+/// Values are parts of so many bytes, so that they do not compress, and that making them takes no time.
+const RANDOM_BYTES: usize = 8 << 20;
 
 const PLACEMENTS: [PlacementKind; 7] = [
     PlacementKind::Inline,
@@ -26,8 +29,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let dir = PathBuf::from(args.next().ok_or("name a directory that does not exist")?);
     let entries: u64 = args.next().map_or(Ok(1_000_000), |entries| entries.parse())?;
     let value_bytes: usize = args.next().map_or(Ok(100), |bytes| bytes.parse())?;
+    let only = args.next().map(|name| name.to_lowercase());
     println!("{entries} entries of {value_bytes} bytes, medians of {ROUNDS}, thousands per second");
     for placement in PLACEMENTS {
+        if only.as_ref().is_some_and(|only| *only != format!("{placement:?}").to_lowercase()) {
+            continue;
+        }
         let mut rates = [Vec::new(), Vec::new()];
         for _ in 0..ROUNDS {
             for (ingests, rates) in [false, true].into_iter().zip(&mut rates) {
@@ -54,19 +61,15 @@ fn rate(
     let keyspace = KeyspaceOptions::default().with_placement(placement);
     let db = Db::open_with(dir, Options { keyspace, ..Options::default() })?;
     let keyspace = db.default_keyspace();
-    let mut value = vec![0; value_bytes];
-    let mut random: u64 = 1;
+    let random = random_bytes(RANDOM_BYTES + value_bytes);
     let begin = Instant::now();
     let mut ingest = if ingests { Some(keyspace.ingest()?) } else { None };
     for n in 0..entries {
-        // Values that do not compress.
-        for part in value.chunks_mut(8) {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            part.copy_from_slice(&random.to_le_bytes()[..part.len()]);
-        }
+        let at = n as usize * value_bytes % RANDOM_BYTES;
+        let value = &random[at..at + value_bytes];
         match &mut ingest {
-            Some(ingest) => ingest.put(n.to_be_bytes(), &value)?,
-            None => keyspace.put(n.to_be_bytes(), &value)?,
+            Some(ingest) => ingest.put(n.to_be_bytes(), value)?,
+            None => keyspace.put(n.to_be_bytes(), value)?,
         }
     }
     match ingest {
@@ -76,4 +79,13 @@ fn rate(
     let seconds = begin.elapsed().as_secs_f64();
     db.close()?;
     Ok(entries as f64 / seconds / 1000.0)
+}
+
+fn random_bytes(count: usize) -> Vec<u8> {
+    let mut random: u64 = 1;
+    let mut next = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 56) as u8
+    };
+    (0..count).map(|_| next()).collect()
 }

@@ -18,8 +18,8 @@ pub struct RewriteJob {
     pub moving: Vec<FileId>,
 }
 
-/// Hooks of one rewrite, called in stream order from one thread. They see entries without the instants at which they
-/// expire.
+/// Hooks of one rewrite, called in stream order by one thread at a time. They see entries without the instants
+/// at which they expire.
 pub trait Rewriter: Send {
     /// An entry survives. Returns how it is written.
     ///

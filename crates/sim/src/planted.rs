@@ -141,6 +141,7 @@ const SALVAGE: Test = Test::Integration("bifold", "all", "salvage_database::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
 const LARGE: Test = Test::Integration("bifold", "all", "large::");
+const PIECES: Test = Test::Unit("bifold", "ingest::tests::");
 const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
@@ -333,6 +334,10 @@ pub const ALL: &[Planted] = &[
     bug("ingest_before_log", INGEST),
     bug("ingest_shows_files_early", INGEST),
     bug("ingest_forgets_notes", INGEST),
+    bug("ingest_leaves_pieces_behind", PIECES),
+    bug("ingest_ends_before_its_writers", PIECES),
+    bug("ingest_swallows_errors", PIECES),
+    bug("ingest_forgets_panics", PIECES),
     bug("transaction_overlooks_ingest", OVERLOOKS),
     bug("left_out_unnoted", UNDAMAGED),
     bug("left_out_lets_older_through", UNDAMAGED),

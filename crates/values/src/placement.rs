@@ -79,9 +79,9 @@ pub trait Placement: Send + Sync {
     fn rewriter(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>>;
 
     /// The hooks of an ingest, which writes entries that are newer than all others to tables without the log. They are
-    /// inline when they are passed to [`Rewriter::keep`], in key order, and each key once. The ingest may be abandoned,
-    /// and until it is in force nothing of it may count. By default as in a rewrite: values that only commits separate
-    /// stay inline.
+    /// inline when they are passed to [`Rewriter::keep`], in key order, and each key once. An ingest that several
+    /// threads write asks for several, which get key ranges in turns. The ingest may be abandoned, and until it is in
+    /// force nothing of it may count. By default as in a rewrite: values that only commits separate stay inline.
     ///
     /// # Errors
     /// Errors of opening its output files.

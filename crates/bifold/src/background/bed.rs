@@ -27,7 +27,11 @@ pub struct Bed {
 
 impl Bed {
     pub fn new(keyspace: KeyspaceOptions) -> Self {
-        let options = Options { workers: Workers::Threads(2), keyspace, ..Options::default() };
+        Self::of(Options { workers: Workers::Threads(2), keyspace, ..Options::default() })
+    }
+
+    /// With a keyspace of the options' default.
+    pub fn of(options: Options) -> Self {
         let memory = MemoryFs::new();
         let faulty = FaultyFs::over_memory(memory.clone());
         let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };

@@ -1,8 +1,9 @@
 //! Decides which background work is due and who does it.
 //!
 //! Flushes come first: they free memory and logs. Trees that nobody flushes come before key ranges of flushes that are
-//! under way ([`shared_flush`](crate::background::shared_flush)). Next come drained value files: reclaiming them takes
-//! one sync and frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come
+//! under way ([`shared_flush`](crate::background::shared_flush)), and these before pieces of an ingest
+//! ([`pieces`](crate::commit::ingest::pieces)), which count as flushes. Next come drained value files: reclaiming them
+//! takes one sync and frees space. Then comes compaction of the tree with the largest debt, in turns with GC. Last come
 //! rewrites of tables with many entries kept only for snapshots that have ended. A second GC run in a keyspace starts
 //! only when nothing else is due. With [`Workers::Caller`] the calling thread does whatever is due, in this order.
 //!
@@ -37,7 +38,13 @@ use crate::{
         waits::{DueWork, Waits},
         work::{Work, WorkState, mark},
     },
-    commit::room::{Job, Means, Room},
+    commit::{
+        ingest::{
+            Ingests,
+            pieces::{Pieces, TakenPiece},
+        },
+        room::{Job, Means, Room},
+    },
     state::{health::Health, install::State, numbers::Numbers, snapshot::Snapshots, tree::Tree, trees::Trees},
     waiting::signal::{Signal, Woken},
 };
@@ -48,6 +55,8 @@ pub(crate) enum Task {
     Flush(Arc<Tree>),
     /// Write a key range for a flush that another thread has begun.
     FlushRange(TakenRange),
+    /// Write a piece of an ingest.
+    IngestPiece(TakenPiece),
     /// Rewrite or move tables of this tree.
     Compact(Arc<Tree>, CompactionJob),
     /// Garbage-collect separated values of this tree.
@@ -91,6 +100,17 @@ impl WorkState {
         let range = self.shared.get(&tree.keyspace)?.take()?;
         self.running += 1;
         Some(Task::FlushRange(range))
+    }
+
+    fn take_piece(&mut self, tree: &Arc<Tree>) -> Option<Task> {
+        let piece = self.ingest_of(tree)?.take()?;
+        self.running += 1;
+        Some(Task::IngestPiece(piece))
+    }
+
+    /// The ingest into a tree.
+    fn ingest_of(&self, tree: &Tree) -> Option<&Arc<Pieces>> {
+        self.ingest.as_ref().filter(|ingest| ingest.tree.keyspace == tree.keyspace)
     }
 
     fn take_compaction(&mut self, tree: &Arc<Tree>, oldest_snapshot: Option<SeqNo>, numbers: &Numbers) -> Option<Task> {
@@ -156,6 +176,7 @@ pub(crate) struct Scheduler {
     pub waits: Arc<Waits>,
     pub outcomes: Arc<Outcomes>,
     pub flusher: Arc<Flusher>,
+    pub ingests: Arc<Ingests>,
     pub compactor: Arc<Compactor>,
     pub gc: Arc<Gc>,
     pub reclaims: Arc<Reclaims>,
@@ -221,6 +242,7 @@ impl Scheduler {
                 Choice::Gc(at) if self.room.held_up(&trees[at], Job::Gc).is_some() => None,
                 Choice::Flush(at) => Some(state.take_flush(&trees[at])),
                 Choice::FlushRange(at) => state.take_range(&trees[at]),
+                Choice::IngestPiece(at) => state.take_piece(&trees[at]),
                 Choice::Compact(at) => {
                     let oldest_snapshot = self.snapshots.oldest();
                     state.take_compaction(&trees[at], oldest_snapshot, &self.numbers)
@@ -233,7 +255,7 @@ impl Scheduler {
                 Choice::Reclaim(at) => Some(state.take_reclamation(&trees[at])),
             });
             if let Some(task) = &task {
-                state.took(role, matches!(task, Task::Flush(_) | Task::FlushRange(_)));
+                state.took(role, matches!(task, Task::Flush(_) | Task::FlushRange(_) | Task::IngestPiece(_)));
             }
             task
         })
@@ -245,6 +267,10 @@ impl Scheduler {
             Task::Flush(tree) => self.room.noting(tree, Job::Flush, || self.flusher.flush_oldest(tree, Means::Free)),
             Task::FlushRange(range) => {
                 self.flusher.help_flush(range);
+                Ok(())
+            }
+            Task::IngestPiece(piece) => {
+                self.ingests.write(piece);
                 Ok(())
             }
             Task::Compact(tree, job) => self.room.noting(tree, Job::Compact, || self.compactor.compact_job(tree, job)),
@@ -269,7 +295,9 @@ impl Scheduler {
     /// The task's errors.
     fn end_of_task(&self, task: &Task, outcome: Result<()>) -> Result<()> {
         match task {
-            Task::Flush(_) | Task::FlushRange(_) | Task::Reclaim(_) => self.health.watch(outcome),
+            Task::Flush(_) | Task::FlushRange(_) | Task::IngestPiece(_) | Task::Reclaim(_) => {
+                self.health.watch(outcome)
+            }
             Task::Compact(tree, job) => self.outcomes.end_of_job(tree, Took::Tables(job), outcome),
             Task::Gc(tree, job) => self.outcomes.end_of_job(tree, Took::Values(job.claim()), outcome),
         }
@@ -289,6 +317,11 @@ impl Scheduler {
             Task::FlushRange(range) => {
                 let keyspace = range.keyspace();
                 let _too_late = release(range);
+                self.outcomes.end_work(keyspace, |_state, _| {});
+            }
+            Task::IngestPiece(piece) => {
+                let keyspace = piece.pieces().tree.keyspace;
+                let _too_late = release(piece);
                 self.outcomes.end_work(keyspace, |_state, _| {});
             }
             Task::Compact(tree, job) => self.outcomes.end_compaction(released(tree), &job),
@@ -360,6 +393,7 @@ impl Scheduler {
             sealed: view.sealed.len(),
             flushing: state.flushing.contains(&tree.keyspace),
             shared: state.shared.get(&tree.keyspace).is_some_and(|flush| flush.has_more()),
+            pieces: state.ingest_of(tree).is_some_and(|ingest| ingest.has_more()),
             debt: tree.debt(),
             garbage,
             drained,

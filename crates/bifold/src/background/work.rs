@@ -18,6 +18,7 @@ use bifold_values::placement::GcClaim;
 
 use crate::{
     background::{places::Places, shared_flush::SharedFlush},
+    commit::ingest::pieces::Pieces,
     state::numbers::Numbers,
     waiting::{signal::Signal, sync::LockExt},
 };
@@ -37,6 +38,8 @@ pub(crate) struct WorkState {
     pub flushing: BTreeSet<KeyspaceId>,
     /// Flushes with key ranges that idle workers may write.
     pub shared: BTreeMap<KeyspaceId, Arc<SharedFlush>>,
+    /// The open ingest, if it has had pieces that idle workers may write.
+    pub ingest: Option<Arc<Pieces>>,
     /// The number of workers that compact or garbage-collect.
     pub merging: usize,
     /// The last task of the worker that only flushes and reclaims was a flush, or a range of one.

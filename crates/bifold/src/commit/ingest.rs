@@ -2,9 +2,12 @@
 //! `docs/ingest.md`.
 //!
 //! ```text
-//! put ─▶ entries in memory ─▶ full: values ─▶ value files ─┐
-//!                                   keys   ─▶ tables ──────┴─▶ finish: one edit ([`finish`])
+//! put ─▶ a piece in memory ─▶ full ┬─▶ values ─▶ value files ─┐
+//!                                  └─▶ keys   ─▶ tables ──────┴─▶ finish: one edit ([`finish`])
 //! ```
+//!
+//! **Threads.** Full pieces are written by idle workers ([`pieces`]) while the next one gathers, and by the caller when
+//! no memory is left for that. Where callers do all work, there is one piece.
 //!
 //! **Numbers.** The entries get consecutive sequence numbers, which are in tables and value files before they are
 //! anybody's: they are taken far ahead of the commits. At the end the log skips over them, so that all earlier commits
@@ -15,32 +18,25 @@
 //! might be reached first.
 
 mod finish;
+pub(crate) mod pieces;
+#[cfg(test)]
+mod tests;
+mod write;
 
 use std::{
-    cell::RefCell,
     collections::BTreeMap,
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{
-    Entry, Error, FileId, IoSource, Kind, Result, Rewriter, SeqNo, ValueEdit, expiry, key::MAX_SEQNO, planted,
-};
+use bifold_contract::{Error, FileId, Kind, Result, SeqNo, ValueEdit, expiry, key::MAX_SEQNO, planted};
 use bifold_format::names;
-use bifold_index::{
-    compaction::{
-        parts,
-        run::{self, Output, RewritePlan, Times},
-    },
-    entries::SortedEntries,
-    range_tombstones::RangeTombstones,
-    table::Table,
-};
-use bifold_io::Dir;
-use bifold_values::placement::{Kept, RewriteJob};
+use bifold_index::{entries::SortedEntries, table::Table};
+use bifold_io::{Clock, Dir};
 
+use self::pieces::{IngestPiece, Pieces};
 use crate::{
-    api::{options::Compaction, stats::counters::Counters},
-    background::{compact::count_of_parts, flush::Flusher, outcome::Outcomes, waits::Waits, work::Work},
+    api::{options::Workers, stats::counters::Counters},
+    background::{flush::Flusher, outcome::Outcomes, waits::Waits, work::Work},
     commit::{
         op::{Act, Op},
         room::{Means, Room},
@@ -48,13 +44,11 @@ use crate::{
         wal::Wal,
         write::Committer,
     },
-    state::{
-        health::Health,
-        install::State,
-        numbers::Numbers,
-        tree::{Tree, Values, View},
+    state::{health::Health, install::State, numbers::Numbers, tree::Tree},
+    waiting::{
+        signal::Signal,
+        sync::{FairLock, LockExt},
     },
-    waiting::sync::{FairLock, LockExt},
 };
 
 /// So many operations may be committed while an ingest is open.
@@ -63,11 +57,17 @@ const AHEAD: SeqNo = 1 << 32;
 /// And so many while one is finished that has written nothing yet.
 const SHORTLY_AHEAD: SeqNo = 1 << 24;
 
-/// Entries are written when they take so many bytes of memory, or as many as a memtable.
+/// All pieces together take so many bytes of memory, or as many as a memtable.
 pub(crate) const GATHERED_BYTES: u64 = 32 << 20;
+
+/// Pieces that are in memory where workers write some of them: one gathers meanwhile.
+const PIECES: usize = 4;
 
 /// Writes ingests.
 pub(crate) struct Ingests {
+    pub clock: Arc<dyn Clock>,
+    pub signal: Arc<Signal>,
+    pub workers: Workers,
     pub dir: Dir,
     pub numbers: Numbers,
     pub health: Arc<Health>,
@@ -81,7 +81,7 @@ pub(crate) struct Ingests {
     pub flusher: Arc<Flusher>,
     pub outcomes: Arc<Outcomes>,
     pub committer: Arc<Committer>,
-    /// Entries are written when they take so many bytes.
+    /// All pieces together take so many bytes of memory.
     pub gathered_bytes: u64,
     /// A memtable is full with so many bytes.
     pub memtable_bytes: u64,
@@ -92,16 +92,15 @@ pub(crate) struct Ingests {
 /// One ingest.
 pub(crate) struct IngestRun {
     tree: Arc<Tree>,
-    /// Where its values go. The keyspace may be dropped meanwhile.
-    values: Arc<Values>,
-    /// The placement's hooks, once something is written.
-    rewriter: Option<Arc<Mutex<Box<dyn Rewriter>>>>,
-    /// The number of its first entry, once something is written.
+    /// What was gathered before, and what has become of it.
+    pieces: Arc<Pieces>,
+    /// The number of its first entry, once a piece is full.
     first_seqno: Option<SeqNo>,
+    /// What gathers now.
     entries: SortedEntries,
     first: Vec<u8>,
     last: Vec<u8>,
-    /// Its tables, in key order.
+    /// Its tables, once all are written.
     tables: BTreeMap<FileId, Arc<Table>>,
     /// Its value files, once all are written.
     value_edit: Option<ValueEdit>,
@@ -134,8 +133,7 @@ impl Ingests {
         *open = Some(tree.name.clone());
         Ok(IngestRun {
             tree: Arc::clone(tree),
-            values: tree.placement(),
-            rewriter: None,
+            pieces: Arc::new(Pieces::of(tree, self.piece_bytes())),
             first_seqno: None,
             entries: SortedEntries::default(),
             first: Vec::new(),
@@ -156,6 +154,10 @@ impl Ingests {
     /// After any other error the ingest can only be abandoned.
     pub fn put(&self, run: &mut IngestRun, key: &[u8], act: Act<'_>) -> Result<()> {
         run.is_whole()?;
+        if run.pieces.have_failed() {
+            run.has_failed = true;
+            return run.pieces.outcome();
+        }
         Op { tree: &run.tree, key, act }.check()?;
         if run.count > 0 && *key <= *run.last && !planted!("ingest_takes_any_order") {
             let (key, last) = (key.escape_ascii(), run.last.escape_ascii());
@@ -180,39 +182,68 @@ impl Ingests {
         run.last.extend_from_slice(key);
         run.count += 1;
         run.bytes += (key.len() + value_bytes) as u64;
-        if run.entries.bytes() as u64 >= self.gathered_bytes { self.write_gathered(run, AHEAD) } else { Ok(()) }
+        if run.entries.bytes() as u64 >= self.piece_bytes() { self.pass_on(run, AHEAD) } else { Ok(()) }
     }
 
-    /// Writes what is gathered. If it is the first, its numbers are `ahead` of the next commit.
-    fn write_gathered(&self, run: &mut IngestRun, ahead: SeqNo) -> Result<()> {
-        let written = self.write_tables(run, ahead);
-        run.has_failed |= written.is_err();
-        written
+    /// How many pieces are in memory.
+    fn pieces_max(&self) -> usize {
+        if self.workers == Workers::Caller { 1 } else { PIECES }
     }
 
-    fn write_tables(&self, run: &mut IngestRun, ahead: SeqNo) -> Result<()> {
+    /// A piece is full with so many bytes.
+    fn piece_bytes(&self) -> u64 {
+        self.gathered_bytes / self.pieces_max() as u64
+    }
+
+    /// Lets what is gathered be written, and waits until there is memory for more. If it is the first, its numbers are
+    /// `ahead` of the next commit.
+    fn pass_on(&self, run: &mut IngestRun, ahead: SeqNo) -> Result<()> {
+        let passed = self.add_piece(run, ahead).and_then(|()| {
+            if self.pieces_max() > 1 {
+                self.show(&run.pieces);
+            }
+            self.write_until(run, self.pieces_max() - 1)
+        });
+        run.has_failed |= passed.is_err();
+        passed
+    }
+
+    fn add_piece(&self, run: &mut IngestRun, ahead: SeqNo) -> Result<()> {
         self.health.takes_writes()?;
         run.tree.readable(&self.health)?;
         let bytes = run.entries.bytes() as u64;
         let paced = Op { tree: &run.tree, key: &run.first, act: Act::Put(&[]) };
         let _has_waited = self.committer.throttle.pace(&[paced], bytes, 0)?;
-        self.room.ensure_to_flush(bytes, Means::Free)?;
+        self.room.ensure_to_flush(bytes + run.pieces.unwritten_bytes(), Means::Free)?;
         let first_seqno = match run.first_seqno {
             Some(first) => first,
             None => *run.first_seqno.insert(self.number(ahead)?),
         };
         check_number(first_seqno.saturating_add(run.count))?;
         let seqno = first_seqno + run.count - run.entries.len() as u64;
-        let again = RefCell::new(&mut *run);
-        let write = || self.room.with_room(Means::Free, || self.rewrite(&mut again.borrow_mut(), seqno));
-        let output = self.health.watch(self.health.guard("an ingest", write))?;
-        for table in output.tables {
-            let id = table.id;
-            let opened = self.state.open_table(&Arc::new(table));
-            run.tables.insert(id, self.health.watch(opened)?);
-        }
-        run.entries.clear(self.gathered_bytes as usize * 2);
+        let empty = run.pieces.spare();
+        run.pieces.add(IngestPiece { entries: std::mem::replace(&mut run.entries, empty), seqno });
         Ok(())
+    }
+
+    /// Lets idle workers find pieces.
+    fn show(&self, pieces: &Arc<Pieces>) {
+        // Notifies.
+        self.work.change(pieces.tree.keyspace, |state| state.ingest = Some(Arc::clone(pieces)));
+    }
+
+    /// Writes pieces that nobody else writes, until at most `most` are unwritten.
+    ///
+    /// # Errors
+    /// That of any piece.
+    fn write_until(&self, run: &IngestRun, most: usize) -> Result<()> {
+        while run.pieces.are_more_than(most) {
+            match run.pieces.take() {
+                Some(piece) => self.write(&piece),
+                None => run.pieces.wait_for_less(&self.signal, self.clock.now()),
+            }
+        }
+        run.pieces.outcome()
     }
 
     /// A number that no commit has for a while.
@@ -221,54 +252,19 @@ impl Ingests {
         check_number(number).map(|()| number)
     }
 
-    /// Writes the gathered entries as tables, and their values as the placement has it. The first has this number.
-    fn rewrite(&self, run: &mut IngestRun, seqno: SeqNo) -> Result<Output> {
-        let view = run.tree.view_to_hold();
-        let levels = &run.tree.shape(&view).levels;
-        let deepest = deepest(&view, levels.deepest());
-        let rewriter = match &run.rewriter {
-            Some(rewriter) => rewriter,
-            None => {
-                let job = RewriteJob { from: None, to: deepest, deepest, moving: Vec::new() };
-                run.rewriter.insert(Arc::new(Mutex::new(run.values.ingester(&job)?)))
-            }
-        };
-        let cuts = parts::cuts_of_merges(levels, count_of_parts(&run.tree, self.memtable_bytes));
-        run::rewrite(
-            run.entries.cursor(seqno),
-            RangeTombstones::default(),
-            &RewritePlan {
-                keys: (None, None),
-                snapshots: &[],
-                times: Times::default(),
-                // No key comes twice.
-                combine: &|_key, _older, _newer| None,
-                bottom: &|_start, _end| false,
-                table_bytes: view.settings.options.table_bytes,
-                reach_bytes: u64::MAX,
-                max_overlap_bytes: u64::MAX,
-                grandparents: &[],
-                cuts: &cuts,
-                source: IoSource::Flush,
-                table: run.tree.table_options(deepest),
-                progress: &|_bytes| self.health.open(),
-            },
-            Box::new(Lent(Arc::clone(rewriter))),
-            &mut || self.numbers.take(),
-            &self.dir,
-        )
-    }
-
     /// Deletes what an ingest has written, unless the manifest names it, and lets another one begin.
     pub fn end(&self, run: &mut IngestRun) {
+        self.work.take(|state| state.ingest = None);
+        run.pieces.give_up(&self.signal, self.clock.now());
         // Before the values that it has written are given up.
-        run.rewriter = None;
+        drop(run.pieces.take_rewriters());
+        run.tables.append(&mut run.pieces.take_tables());
         if !run.is_recorded {
             for &id in run.tables.keys() {
                 let _recovery_deletes_leftovers = self.dir.remove(&names::table(id));
             }
             if let Some(edit) = run.value_edit.take() {
-                run.values.give_up(&edit);
+                run.pieces.values.give_up(&edit);
             }
         }
         run.tables.clear();
@@ -295,36 +291,5 @@ fn check_number(number: SeqNo) -> Result<()> {
             let reason = "no sequence numbers are left for ingests: copy the database by export and import";
             Err(Error::invalid("ingest", reason))
         }
-    }
-}
-
-/// The deepest level that a tree may have: by its options, or because it has tables there.
-fn deepest(view: &View, filled: u8) -> u8 {
-    let by_options = match &view.settings.options.compaction {
-        Compaction::Leveled(options) => options.levels - 1,
-        Compaction::Tiered(options) => options.levels - 1,
-        Compaction::TwoLayer(_) => 1,
-    };
-    filled.max(by_options).max(1)
-}
-
-/// The rewriter of an ingest, for one rewrite of many.
-struct Lent(Arc<Mutex<Box<dyn Rewriter>>>);
-
-impl Rewriter for Lent {
-    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
-        self.0.hold().keep(entry)
-    }
-
-    fn discard(&mut self, entry: &Entry<'_>, newer: SeqNo) -> Result<()> {
-        self.0.hold().discard(entry, newer)
-    }
-
-    fn end_table(&mut self) -> Result<()> {
-        self.0.hold().end_table()
-    }
-
-    fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        Ok(ValueEdit::default())
     }
 }

@@ -214,6 +214,9 @@ impl Shared {
         (flusher, outcomes): (&Arc<Flusher>, &Arc<Outcomes>),
     ) -> Ingests {
         Ingests {
+            clock: Arc::clone(&self.env.clock),
+            signal: Arc::clone(&self.signal),
+            workers: self.options.workers,
             dir: self.dir.clone(),
             numbers: self.numbers.clone(),
             health: Arc::clone(&self.health),
@@ -386,6 +389,7 @@ impl Parts {
             waits: Arc::clone(&waits),
             outcomes,
             flusher: Arc::clone(&flusher),
+            ingests: Arc::clone(&ingests),
             compactor,
             gc: Arc::clone(&gc),
             reclaims,

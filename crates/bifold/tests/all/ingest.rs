@@ -7,7 +7,7 @@ mod meanwhile;
 use std::{collections::BTreeMap, path::Path};
 
 use bifold::{
-    Compaction, Ingest, Keyspace, Options, PlacementKind, Snapshot,
+    Compaction, Ingest, Keyspace, Options, PlacementKind, Snapshot, Workers,
     options::{Tiered, TwoLayer},
 };
 
@@ -140,6 +140,15 @@ fn history(options: Options, seed: u64, name: &str) {
 fn random_histories_of_all_placements() {
     for placement in PlacementKind::ALL {
         (0..6).for_each(|seed| history(small(placement), seed, &format!("{placement:?}")));
+    }
+}
+
+/// Idle workers write pieces.
+#[test]
+fn random_histories_with_workers() {
+    for placement in PlacementKind::ALL {
+        let options = Options { workers: Workers::Threads(2), ..small(placement) };
+        (30..34).for_each(|seed| history(options.clone(), seed, &format!("{placement:?} with workers")));
     }
 }
 

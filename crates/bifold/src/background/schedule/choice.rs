@@ -24,6 +24,8 @@ pub(crate) struct Load {
     pub flushing: bool,
     /// That flush has key ranges that nobody has taken.
     pub shared: bool,
+    /// An ingest has pieces that nobody has taken.
+    pub pieces: bool,
     /// The compaction policy's measure; compaction is due from 1.0 on.
     pub debt: f64,
     /// Whether there is garbage that no GC run has taken yet.
@@ -37,7 +39,7 @@ pub(crate) struct Load {
 impl Load {
     /// Whether there is work for anyone, now or when the running work has ended.
     pub fn is_due(&self) -> bool {
-        self.sealed > 0 || self.debt >= 1.0 || self.garbage != Garbage::None || self.drained || self.held
+        self.sealed > 0 || self.pieces || self.debt >= 1.0 || self.garbage != Garbage::None || self.drained || self.held
     }
 }
 
@@ -48,6 +50,8 @@ pub(crate) enum Choice {
     Flush(usize),
     /// Write a key range for the running flush of this tree.
     FlushRange(usize),
+    /// Write a piece of the ingest into this tree.
+    IngestPiece(usize),
     /// Compact it, if its policy finds a job.
     Compact(usize),
     /// Garbage-collect its values.
@@ -77,7 +81,8 @@ pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choi
     let mut flushes: Vec<usize> = (0..loads.len()).filter(|&i| loads[i].sealed > 0 && !loads[i].flushing).collect();
     flushes.sort_by_key(|&i| std::cmp::Reverse(loads[i].sealed));
     let ranges = (0..loads.len()).filter(|&i| loads[i].shared).map(Choice::FlushRange);
-    let flushes: Vec<Choice> = flushes.into_iter().map(Choice::Flush).chain(ranges).collect();
+    let pieces = (0..loads.len()).filter(|&i| loads[i].pieces).map(Choice::IngestPiece);
+    let flushes: Vec<Choice> = flushes.into_iter().map(Choice::Flush).chain(ranges).chain(pieces).collect();
     let come_last = matches!(role, Role::ReclaimsFirst | Role::MergesFirst);
     let mut choices = if come_last { Vec::new() } else { flushes.clone() };
     if matches!(role, Role::Flusher | Role::ReclaimsFirst | Role::Alone) {

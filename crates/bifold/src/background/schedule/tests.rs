@@ -130,7 +130,7 @@ fn keys_that_a_running_job_writes_are_taken() {
 }
 
 fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-    Load { sealed, flushing, debt, garbage: Garbage::None, shared: false, drained: false, held: false }
+    Load { sealed, flushing, debt, garbage: Garbage::None, shared: false, pieces: false, drained: false, held: false }
 }
 
 #[test]

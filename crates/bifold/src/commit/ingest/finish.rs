@@ -15,7 +15,7 @@
 //! **Order.** The log is synced before the edit, so after a power loss nothing older than the ingest is missing. The
 //! skip is synced with it: the numbers that commits get afterwards must not look like a gap.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use bifold_contract::{
     BusyOutput, Error, LevelEdit, Levels, LogFloor, Result, RunId, SeqNo, ValueEdit, edit::TableAdded, key::MAX_SEQNO,
@@ -23,7 +23,7 @@ use bifold_contract::{
 };
 use bifold_index::{compaction::run::Output, cursor::Cursor, memtable::Memtable};
 
-use super::{IngestRun, Ingests, SHORTLY_AHEAD, deepest};
+use super::{IngestRun, Ingests, SHORTLY_AHEAD, write::deepest};
 use crate::{
     api::ingest::IngestReport,
     background::shared_flush::Flush,
@@ -54,13 +54,7 @@ impl Ingests {
         if run.count == 0 {
             return Ok(IngestReport::default());
         }
-        if !run.entries.is_empty() {
-            self.write_gathered(run, SHORTLY_AHEAD)?;
-        }
-        if let Some(rewriter) = run.rewriter.take().and_then(Arc::into_inner) {
-            let rewriter = rewriter.into_inner().unwrap_or_else(PoisonError::into_inner);
-            run.value_edit = Some(self.health.watch(self.health.guard("an ingest", || rewriter.finish()))?);
-        }
+        self.write_rest(run)?;
         let tables = run.tables.len() as u64;
         let level = loop {
             let trees = [Arc::clone(&run.tree)];
@@ -85,6 +79,20 @@ impl Ingests {
         self.work.look_at(&[run.tree.keyspace]);
         self.waits.run_due_work()?;
         Ok(IngestReport { entries: run.count, bytes: run.bytes, tables, level })
+    }
+
+    /// Writes what is left, and ends all value files.
+    fn write_rest(&self, run: &mut IngestRun) -> Result<()> {
+        if !run.entries.is_empty() {
+            self.add_piece(run, SHORTLY_AHEAD)?;
+        }
+        self.write_until(run, 0)?;
+        run.tables = run.pieces.take_tables();
+        for rewriter in run.pieces.take_rewriters() {
+            let edit = self.health.watch(self.health.guard("an ingest", || rewriter.finish()))?;
+            add(run.value_edit.get_or_insert_default(), edit);
+        }
+        Ok(())
     }
 
     /// Makes the ingest visible, if no memtable has older versions of its keys but the active one. Sets the level of
@@ -234,9 +242,9 @@ fn newest_run(levels: &Levels, level: u8) -> Option<RunId> {
     levels.levels.get(usize::from(level))?.runs.first().map(|run| run.id)
 }
 
-/// Adds what a flush has changed to what an ingest has written. Only the flush knows of garbage.
-fn add(values: &mut ValueEdit, flushed: ValueEdit) {
-    let ValueEdit { removed, added, garbage, tagged, large, pointers } = flushed;
+/// Adds what another rewriter, or a flush, has changed to what an ingest has written. Only the flush knows of garbage.
+fn add(values: &mut ValueEdit, more: ValueEdit) {
+    let ValueEdit { removed, added, garbage, tagged, large, pointers } = more;
     values.large.extend(large);
     values.removed.extend(removed);
     values.added.extend(added);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bifold::{Db, Env, Keyspace, Options, PlacementKind};
+use bifold::{Db, Env, Keyspace, Options, PlacementKind, Workers};
 use bifold_io::{
     faulty::FaultKind,
     memory::{Fate, MemoryFs},
@@ -92,13 +92,24 @@ fn lost(found: &[Model; 2]) -> Vec<Vec<&String>> {
 
 #[test]
 fn a_failing_call_leaves_all_of_an_ingest_or_nothing() {
+    fail_each(Workers::Caller, 3);
+}
+
+/// Which call fails differs from run to run.
+#[test]
+fn a_failing_call_of_any_thread_leaves_all_of_an_ingest_or_nothing() {
+    fail_each(Workers::Threads(2), 7);
+}
+
+/// Each `every`th call fails.
+fn fail_each(workers: Workers, every: usize) {
     let kinds = [FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle();
     for (placement, kind) in PlacementKind::ALL.into_iter().zip(kinds) {
-        let options = small(placement);
+        let options = Options { workers, ..small(placement) };
         let all = calls_of(&options, Scene::<Model>::play);
         let mut failed = 0;
         // The first ones are those of commits, which others prove.
-        for at in (1..all).step_by(3) {
+        for at in (1..all).step_by(every) {
             let memory = MemoryFs::new();
             let (played, _, scene) = failing(&memory, &options, (at, kind), Scene::<Model>::play);
             failed += u64::from(played.is_err());
