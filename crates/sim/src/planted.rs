@@ -338,6 +338,7 @@ pub const ALL: &[Planted] = &[
     bug("ingest_ends_before_its_writers", PIECES),
     bug("ingest_swallows_errors", PIECES),
     bug("ingest_forgets_panics", PIECES),
+    bug("ingest_lends_late", PIECES),
     bug("transaction_overlooks_ingest", OVERLOOKS),
     bug("left_out_unnoted", UNDAMAGED),
     bug("left_out_lets_older_through", UNDAMAGED),

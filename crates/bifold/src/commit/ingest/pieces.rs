@@ -79,6 +79,9 @@ pub(crate) struct Written {
 pub(crate) struct TakenPiece {
     pieces: Arc<Pieces>,
     piece: IngestPiece,
+    /// The placement's hooks that an earlier piece has used. They come with the piece: those that nobody uses have seen
+    /// no piece after it yet.
+    rewriter: Cell<Option<Box<dyn Rewriter>>>,
     has_ended: Cell<bool>,
 }
 
@@ -116,7 +119,9 @@ impl Pieces {
         }
         let piece = progress.waiting.pop_front()?;
         progress.writing += 1;
-        Some(TakenPiece { pieces: Arc::clone(self), piece, has_ended: Cell::new(false) })
+        let rewriter = if planted!("ingest_lends_late") { None } else { progress.rewriters.pop() };
+        let (pieces, has_ended) = (Arc::clone(self), Cell::new(false));
+        Some(TakenPiece { pieces, piece, rewriter: Cell::new(rewriter), has_ended })
     }
 
     /// Whether more than `most` pieces are unwritten. After an error, only those that are being written count.
@@ -200,7 +205,10 @@ impl TakenPiece {
 
     /// The placement's hooks that an earlier piece has used.
     pub fn rewriter(&self) -> Option<Box<dyn Rewriter>> {
-        self.pieces.progress.hold().rewriters.pop()
+        if planted!("ingest_lends_late") {
+            return self.pieces.progress.hold().rewriters.pop();
+        }
+        self.rewriter.take()
     }
 
     /// What has become of it. The ingest learns of an error.
