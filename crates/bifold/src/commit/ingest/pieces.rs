@@ -60,13 +60,16 @@ struct PieceProgress {
     /// The bytes of all these.
     unwritten_bytes: u64,
     /// The placement's hooks that nobody uses now.
-    rewriters: Vec<Box<dyn Rewriter>>,
+    rewriters: Vec<UsedRewriter>,
     tables: BTreeMap<FileId, Arc<Table>>,
     /// Written pieces, whose memory serves again.
     spare: Vec<SortedEntries>,
     /// Why one could not be written. No more are begun then.
     failed: Option<Error>,
 }
+
+/// The placement's hooks, and the number of the first entry of the last piece that they have seen.
+type UsedRewriter = (Box<dyn Rewriter>, SeqNo);
 
 /// What was written of a piece.
 pub(crate) struct Written {
@@ -81,7 +84,7 @@ pub(crate) struct TakenPiece {
     piece: IngestPiece,
     /// The placement's hooks that an earlier piece has used. They come with the piece: those that nobody uses have seen
     /// no piece after it yet.
-    rewriter: Cell<Option<Box<dyn Rewriter>>>,
+    rewriter: Cell<Option<UsedRewriter>>,
     has_ended: Cell<bool>,
 }
 
@@ -183,7 +186,8 @@ impl Pieces {
 
     /// The placement's hooks of all pieces.
     pub fn take_rewriters(&self) -> Vec<Box<dyn Rewriter>> {
-        std::mem::take(&mut self.progress.hold().rewriters)
+        let used = std::mem::take(&mut self.progress.hold().rewriters);
+        used.into_iter().map(|(rewriter, _)| rewriter).collect()
     }
 
     /// The tables of all pieces.
@@ -205,10 +209,10 @@ impl TakenPiece {
 
     /// The placement's hooks that an earlier piece has used.
     pub fn rewriter(&self) -> Option<Box<dyn Rewriter>> {
-        if planted!("ingest_lends_late") {
-            return self.pieces.progress.hold().rewriters.pop();
-        }
-        self.rewriter.take()
+        let late = || planted!("ingest_lends_late").then(|| self.pieces.progress.hold().rewriters.pop()).flatten();
+        let (rewriter, last) = self.rewriter.take().or_else(late)?;
+        debug_assert!(last < self.piece.seqno, "its keys would not ascend: {last} and {}", self.piece.seqno);
+        Some(rewriter)
     }
 
     /// What has become of it. The ingest learns of an error.
@@ -217,7 +221,7 @@ impl TakenPiece {
         match outcome {
             Ok(Written { tables, rewriter }) => {
                 progress.tables.extend(tables.into_iter().map(|table| (table.meta().id, table)));
-                progress.rewriters.extend(rewriter);
+                progress.rewriters.extend(rewriter.map(|rewriter| (rewriter, self.piece.seqno)));
             }
             Err(error) => self.pieces.fail(&mut progress, error),
         }

