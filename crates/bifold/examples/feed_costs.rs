@@ -31,11 +31,9 @@ fn main() -> Outcome<()> {
                 rates[3].push(followed);
             }
             let [without, with, read, followed] = rates.map(median);
-            println!(
-                "{placement:?}, {value_bytes} B: put without the feed {without:.0}, with it {with:.0} ({:.2}); feed read \
-                 {read:.0}, by a follower {followed:.0}",
-                with / without
-            );
+            let share = with / without;
+            println!("{placement:?}, {value_bytes} B: put {without:.0}, with the feed {with:.0} ({share:.2} times);");
+            println!("    changes read {read:.0}, by a follower {followed:.0}");
         }
     }
     Ok(())
