@@ -7,7 +7,11 @@
 //! * **Snapshots** are read twice while everything is rewritten; both reads must agree.
 //! * **Keyspaces** of all placements are created, filled and dropped meanwhile, with iterators on their tables and
 //!   value files. The iterators continue, and once they are dropped no file is left, even if handles are kept.
+//!   Some are filled by ingests, whose pieces the workers write.
 //! * **Checkpoints** taken meanwhile can be opened and show the same sums.
+//! * **The change feed**, where changes are kept, tells the same of every commit ([`fed`]).
+
+mod fed;
 
 use std::{
     path::Path,
@@ -18,7 +22,7 @@ use std::{
     thread,
 };
 
-use bifold::{Batch, Db, Durability, Error, Keyspace, Options, Snapshot, Swap, Workers};
+use bifold::{Batch, Db, Durability, Error, Keyspace, Options, RetainChanges, Snapshot, Swap, Workers};
 use bifold_io::{Env, memory::MemoryFs};
 
 use crate::{
@@ -63,6 +67,9 @@ struct Bank {
     incremented: AtomicU64,
     checks: AtomicU64,
     dropped: AtomicU64,
+    ingested: AtomicU64,
+    /// Commits that the change feed has told of.
+    told: AtomicU64,
     copies: AtomicU64,
     /// Handles of dropped keyspaces.
     kept: Mutex<Vec<Keyspace>>,
@@ -73,7 +80,8 @@ impl Bank {
     fn open(seed: u64, steps: u64) -> Result<Self, Trouble> {
         let fs = MemoryFs::default();
         let set = OptionSet::new(seed, 0, Durability::Buffered);
-        let options = Options { workers: Workers::Threads(1 + (seed % 4) as u32), ..set.database };
+        let retain_changes = (seed % 2 == 1).then_some(RetainChanges { bytes: 1 << 40, age: None });
+        let options = Options { workers: Workers::Threads(1 + (seed % 4) as u32), retain_changes, ..set.database };
         let env = env::threaded(Arc::new(fs.clone()));
         let db = Db::open_in(env.clone(), env::DIR, options.clone())?;
         let second = db.keyspace(NAMES[1], set.keyspaces[1].clone())?;
@@ -87,7 +95,7 @@ impl Bank {
         }
         db.commit(opening)?;
         let stop = AtomicBool::new(false);
-        let [incremented, checks, dropped, copies] = [const { AtomicU64::new(0) }; 4];
+        let [incremented, checks, dropped, ingested, told, copies] = [const { AtomicU64::new(0) }; 6];
         Ok(Self {
             db,
             trees,
@@ -99,6 +107,8 @@ impl Bank {
             incremented,
             checks,
             dropped,
+            ingested,
+            told,
             copies,
             kept: Mutex::default(),
             fs,
@@ -112,9 +122,10 @@ impl Bank {
             let readers: Vec<_> = (0..READERS).map(|r| scope.spawn(move || bank.guard(|| bank.read(r)))).collect();
             let keeper = scope.spawn(move || bank.guard(|| bank.maintain()));
             let churner = scope.spawn(move || bank.guard(|| bank.churn()));
+            let follower = scope.spawn(move || bank.guard(|| bank.follow_if_kept()));
             let mut outcomes: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
             self.stop.store(true, Ordering::Release);
-            outcomes.extend(readers.into_iter().chain([keeper, churner]).map(thread::ScopedJoinHandle::join));
+            outcomes.extend(readers.into_iter().chain([keeper, churner, follower]).map(thread::ScopedJoinHandle::join));
             outcomes
         });
         for outcome in outcomes {
@@ -128,6 +139,8 @@ impl Bank {
         report.count("raises", self.incremented.load(Ordering::Acquire));
         report.count("audits", self.checks.load(Ordering::Acquire));
         report.count("keyspaces dropped", self.dropped.load(Ordering::Acquire));
+        report.count("ingests", self.ingested.load(Ordering::Acquire));
+        report.count("commits fed", self.told.load(Ordering::Acquire));
         report.count("checkpoints", self.copies.load(Ordering::Acquire));
         let flushes = self.db.stats().flushes;
         report.count("runs with flushes at once", u64::from(flushes.at_once_max > 1));
@@ -281,9 +294,7 @@ impl Bank {
             let name = format!("short-lived{}", random.below(3));
             let short = self.db.keyspace(&name, set.keyspaces[1].clone())?;
             let count = random.within(1, 200);
-            for n in 0..count {
-                short.put(n.to_be_bytes(), number(n, PADDING * 5))?;
-            }
+            self.fill(&short, count, random.chance(50))?;
             if random.chance(30) {
                 self.db.flush()?;
             }
@@ -306,6 +317,26 @@ impl Bank {
             let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
             kept.push(short);
             kept.truncate(HANDLES_KEPT);
+        }
+        Ok(())
+    }
+
+    fn fill(&self, short: &Keyspace, count: u64, at_once: bool) -> Result<(), Trouble> {
+        let value = |n| number(n, PADDING * 5);
+        // The feed would not have it.
+        if !at_once || self.options.retain_changes.is_some() {
+            return (0..count).try_for_each(|n| Ok(short.put(n.to_be_bytes(), value(n))?));
+        }
+        let mut ingest = short.ingest()?;
+        (0..count).try_for_each(|n| ingest.put(n.to_be_bytes(), value(n)))?;
+        ingest.finish()?;
+        self.ingested.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn follow_if_kept(&self) -> Result<(), Trouble> {
+        if self.options.retain_changes.is_some() {
+            self.told.store(self.follow()?, Ordering::Release);
         }
         Ok(())
     }
