@@ -14,11 +14,13 @@
 //! marker    a record of no operation, with the number of the next one; payload  6 u8 │ commit number varint
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
 //! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint │ end varint
+//! floor     a record of no operation, with the number of the next one; payload  18 u8 │ log varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
 //! says that no operation has the numbers in between: an ingest has one of them, or none happened. A log that begins
-//! with a record of changes has each value that a commit puts: it is kept for the change feed, within these limits.
+//! with a record of changes has each value that a commit puts: it is kept for the change feed, within these limits. In
+//! such logs, a floor says that MANIFEST needs no log before that one any more.
 
 use bifold_contract::{
     Corruption, FileId, KeyspaceId, Millis, SeqNo,
@@ -51,6 +53,7 @@ const PUT_POINTER_AND_VALUE_UNTIL: u8 = 11;
 const PUT_LARGE: u8 = 12;
 const SKIP: u8 = 16;
 const CHANGES: u8 = 17;
+const FLOOR: u8 = 18;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -160,6 +163,12 @@ impl<'a> LogEncoder<'a> {
         put_varint(self.out, kept.millis);
         put_varint(self.out, kept.previous);
         put_varint(self.out, kept.previous_end);
+    }
+
+    /// Makes the record a floor: no log before this one is needed for replay. A floor has no other content.
+    pub fn floor(&mut self, log: FileId) {
+        self.out.push(FLOOR);
+        put_varint(self.out, log);
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -345,6 +354,14 @@ impl<'a> LogRecord<'a> {
         }
     }
 
+    /// The first log that is needed for replay, if the record is a floor.
+    ///
+    /// # Errors
+    /// If it is a floor that cannot be decoded.
+    pub fn floor(&self) -> Result<Option<FileId>, Corruption> {
+        self.number_behind(FLOOR, "log floor")
+    }
+
     /// The number that is all there is behind a first byte of this `kind`.
     fn number_behind(&self, kind: u8, what: &'static str) -> Result<Option<SeqNo>, Corruption> {
         match self.payload.split_first() {
@@ -361,7 +378,7 @@ impl<'a> LogRecord<'a> {
     /// or that the writer has a bug.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
-        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES)));
+        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES | FLOOR)));
         let mut input = Input::new(if has_none { &[] } else { self.payload }, "log operation");
         let mut failed = false;
         std::iter::from_fn(move || {

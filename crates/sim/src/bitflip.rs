@@ -156,9 +156,6 @@ impl SmallDatabase {
                 Err(Trouble::wrong(format!("{} is damaged, but the error is: {error}", path.display())))
             }
             Err(Trouble::Refused(_)) => Ok(()),
-            // What contradicts an older manifest are the logs that it needs and that are gone. They are not gone where
-            // changes are kept, and a keyspace that was dropped since may be back.
-            Err(_) if tail == Tail::Manifest && self.set.keeps_all_changes().is_some() => Ok(()),
             other => other,
         }
     }

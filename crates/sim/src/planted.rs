@@ -312,6 +312,7 @@ pub const ALL: &[Planted] = &[
     bug("feed_jumps_over_deleted_logs", CHANGES),
     bug("keep_hollow_logs", KEPT_LOGS),
     bug("begin_without_mark", CHANGES),
+    bug("unnoted_floor", CHANGES),
     bug("readers_overlook_kept_logs", CHANGES),
     bug("followers_trust_pointers", CHANGES),
     bug("kept_logs_with_gaps", CHANGES),

@@ -71,6 +71,8 @@ pub(crate) struct Wal {
     commits_end: u64,
     /// The logs say that all commits up to this one are durable.
     marked: SeqNo,
+    /// And that this log is the first one that is needed for replay.
+    noted_floor: FileId,
     /// Trees in the order in which their memtables got their first entries, each with the log that holds that entry.
     /// Some of the memtables have since been sealed.
     fed: VecDeque<(FileId, Weak<Tree>)>,
@@ -161,6 +163,7 @@ impl Wal {
             synced_bytes: 0,
             commits_end: 0,
             marked: next_seqno - 1,
+            noted_floor: 0,
             fed: VecDeque::new(),
         }
     }
@@ -322,11 +325,22 @@ impl Wal {
 
     /// Forgets logs below `floor`. The caller deletes the returned files.
     pub fn forget_below(&mut self, floor: FileId, now: Duration) -> Vec<FileId> {
+        self.note_floor(floor);
         let current = self.current();
         self.unsynced.retain(|log| log.id >= floor);
         let (forgotten, files) = self.files.drain(..).partition(|f| f.id < floor && f.id != current);
         self.files = files;
         self.kept.take(forgotten, now)
+    }
+
+    /// Says in the log that `floor` is the manifest's, durably. Where logs are kept, the ones that an older manifest
+    /// needs are all there, and nothing else would contradict it.
+    fn note_floor(&mut self, floor: FileId) {
+        if self.keeps_changes() && floor > self.noted_floor && !planted!("unnoted_floor") {
+            let noted = self.append(0, |encoder| encoder.floor(floor));
+            debug_assert!(noted.is_ok(), "whoever deletes logs has one");
+            self.noted_floor = floor;
+        }
     }
 
     /// The floor if no log before `id` is needed any more.

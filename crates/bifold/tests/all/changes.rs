@@ -9,8 +9,8 @@ use std::{
 };
 
 use bifold::{
-    Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, MergeOperator, Options,
-    PlacementKind, RetainChanges, Verdict,
+    Access, Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, KeyspaceOptions,
+    MergeOperator, Options, PlacementKind, RetainChanges, Verdict,
 };
 use bifold_io::memory::{Fate, OpKind};
 
@@ -398,6 +398,61 @@ fn no_feed_jumps_over_a_log_without_changes() {
         assert_eq!(bed.db().changes(first - 1).unwrap().count(), 1, "{placement:?}");
         let is_log = |path: &std::path::PathBuf| path.extension().is_some_and(|extension| extension == "log");
         assert_eq!(bed.fs.files().into_iter().filter(is_log).count(), 2, "{placement:?}: logs that no feed can read");
+    }
+}
+
+/// All logs that it needs are kept: a keyspace that was dropped would be back.
+#[test]
+fn an_older_manifest_is_refused() {
+    let bed = bed(PlacementKind::Inline, ALL_OF_THEM);
+    let manifest = Path::new("/db/MANIFEST");
+    bed.db().keyspace("dropped", KeyspaceOptions::default()).unwrap().put("a", "1").unwrap();
+    bed.db().flush().unwrap();
+    let early = bed.fs.read(manifest).unwrap();
+    let dropped = bed.db().keyspace("late", KeyspaceOptions::default()).unwrap();
+    dropped.put("b", "2").unwrap();
+    for n in 0..3 {
+        bed.ks().put(key(n), value(n, n)).unwrap();
+        bed.db().flush().unwrap();
+    }
+    drop(dropped);
+    bed.db().drop_keyspace("late").unwrap();
+    bed.db().sync().unwrap();
+    let options = Options { retain_changes: None, ..bed.options.clone() };
+    for access in [Access::ReadWrite, Access::ReadOnly] {
+        let image = bed.fs.fork();
+        Db::open_in(bed.env_of(&image), "/db", Options { access, ..options.clone() }).unwrap().close().unwrap();
+        let image = bed.fs.fork();
+        image.write_durable(manifest, &early);
+        let refused = Db::open_in(bed.env_of(&image), "/db", Options { access, ..options.clone() }).map(drop);
+        let Err(error) = refused else { panic!("{access:?}: an older manifest is taken") };
+        assert!(error.is_corruption() && error.to_string().contains("MANIFEST"), "{access:?}: {error}");
+        let report = bifold::verify_in(&bed.env_of(&image), "/db", |_| {}).unwrap();
+        assert!(!report.problems.is_empty(), "{access:?}");
+    }
+}
+
+/// Their logs have notes of the manifest that they are copies of.
+#[test]
+fn checkpoints_of_writers_and_readers_are_opened() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let bed = bed(placement, ALL_OF_THEM);
+        let follow = Options { access: Access::Follow, keyspace: KeyspaceOptions::default(), ..bed.options.clone() };
+        let mut follower = Db::open_in(bed.env(), "/db", follow).unwrap();
+        for n in 0..12 {
+            bed.ks().put(key(n), value(n, n)).unwrap();
+            bed.db().flush().unwrap();
+            bed.ks().put(key(n), "again").unwrap();
+            if n % 3 == 0 {
+                follower.refresh().unwrap();
+            }
+            for (from, db) in [("writer", bed.db()), ("follower", &follower)] {
+                let copy = format!("/{from}{n}");
+                db.checkpoint(&copy).unwrap();
+                let opened = Db::open_in(bed.env(), &copy, bed.options.clone()).unwrap();
+                assert_eq!(entries(opened.iter()), entries(db.iter()), "{placement:?}: {copy}");
+            }
+        }
     }
 }
 

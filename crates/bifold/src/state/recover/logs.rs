@@ -100,7 +100,9 @@ struct Stop {
 struct Finder<'a> {
     dir: &'a Dir,
     trees: BTreeMap<KeyspaceId, &'a Tree>,
-    next_file: FileId,
+    state: &'a ManifestState,
+    /// The last log floor of this manifest that a log has noted, and that log.
+    noted_floor: (FileId, FileId),
     found: Logs,
     stop: Option<Stop>,
     /// Damaged values, with the commits that lead there.
@@ -120,7 +122,7 @@ impl Logs {
     ) -> Result<Self> {
         let trees = trees.map(|tree| (tree.keyspace, tree)).collect();
         let found = Self { next, ..Self::default() };
-        let mut finder = Finder { dir, trees, next_file: state.next_file, found, stop: None, damaged: Vec::new() };
+        let mut finder = Finder { dir, trees, state, noted_floor: (0, 0), found, stop: None, damaged: Vec::new() };
         for &span in logs {
             finder.log(span)?;
         }
@@ -214,6 +216,10 @@ impl<'a> Finder<'a> {
 
     /// Notes what a record says whether or not its commit happened.
     fn note(&mut self, record: &LogRecord<'_>, log: &mut FoundLog) -> std::result::Result<(), Corruption> {
+        // An older log may have noted the floor of an earlier manifest, or of the one that this is a copy of.
+        if let Some(floor) = record.floor()?.filter(|_| log.id >= self.state.begun_next_file) {
+            self.noted_floor = self.noted_floor.max((floor, log.id));
+        }
         let durable = record.durable()?;
         self.found.durable = self.found.durable.max(durable);
         if durable > 0 && durable + 1 >= record.first_seqno {
@@ -224,13 +230,13 @@ impl<'a> Finder<'a> {
             if let Some(pointer) = operation.pointer()
                 && let Ok(pointer) = pointer::decode(pointer)
                 // A number far ahead was never handed out: the pointer leads nowhere.
-                && pointer.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
+                && pointer.file <= self.state.next_file.saturating_add(NUMBERS_AHEAD_MAX)
             {
                 self.found.last_file = self.found.last_file.max(pointer.file);
             }
             if let Operation::Large { named, .. } = operation
                 && let Ok(named) = large::decode(named)
-                && named.file <= self.next_file.saturating_add(NUMBERS_AHEAD_MAX)
+                && named.file <= self.state.next_file.saturating_add(NUMBERS_AHEAD_MAX)
             {
                 self.found.last_file = self.found.last_file.max(named.file);
             }
@@ -289,10 +295,10 @@ impl<'a> Finder<'a> {
     /// Operations on a dropped keyspace are skipped; its number is below the next one.
     fn check_keyspace(&self, operation: &Operation<'_>, record: &LogRecord<'_>) -> std::result::Result<(), Corruption> {
         let keyspace = operation.keyspace();
-        if FileId::from(keyspace) < self.next_file {
+        if FileId::from(keyspace) < self.state.next_file {
             return Ok(());
         }
-        let known = format!("a keyspace below {}, which MANIFEST says is the next number", self.next_file);
+        let known = format!("a keyspace below {}, which MANIFEST says is the next number", self.state.next_file);
         Err(Corruption::new(record.offset, "log record", known, keyspace.to_string()))
     }
 
@@ -324,8 +330,21 @@ impl<'a> Finder<'a> {
         Ok(Some(Lead { tree, seqno, to, located }))
     }
 
+    /// The manifest must not be older than what logs say. A reader beside a writer may have read an older one.
+    fn check_floor(&self, logs: &[LogSpan]) -> Result<()> {
+        let (noted, log) = self.noted_floor;
+        if noted <= self.state.log_floor.log || logs.iter().any(|span| span.to.is_some()) {
+            return Ok(());
+        }
+        let expected =
+            format!("{} or later as the first log that is needed, as {} says", names::log(noted), names::log(log));
+        let found = format!("{}: it is truncated or older than the other files", names::log(self.state.log_floor.log));
+        Err(Corruption::new(0, "manifest", expected, found).of(self.dir.file(names::MANIFEST)))
+    }
+
     /// Decides whether the missing commits may be missing.
     fn finish(self, logs: &[LogSpan]) -> Result<Logs> {
+        self.check_floor(logs)?;
         let Self { dir, trees, mut found, stop, damaged, .. } = self;
         // A table is written once the log is durable up to its last commit, if other trees need that log.
         let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);

@@ -30,6 +30,8 @@ use crate::{
 pub(crate) struct ManifestState {
     pub database_id: u64,
     pub next_file: FileId,
+    /// The same when this manifest was begun. Files with larger numbers are younger than it.
+    pub begun_next_file: FileId,
     pub last_seqno: SeqNo,
     /// The latest of the recorded times.
     pub seen_time: Option<Millis>,
@@ -92,6 +94,9 @@ impl ManifestState {
     /// In words, if it does not fit.
     pub fn apply(&mut self, edit: Edit) -> std::result::Result<(), String> {
         self.next_file = self.next_file.max(edit.next_file.unwrap_or(0));
+        if self.begun_next_file == 0 {
+            self.begun_next_file = self.next_file;
+        }
         self.last_seqno = self.last_seqno.max(edit.last_seqno.unwrap_or(0));
         self.seen_time = self.seen_time.max(edit.seen_time);
         self.log_floor = edit.log_floor.unwrap_or(self.log_floor);
