@@ -52,6 +52,10 @@ pub trait Watch {
     fn seen(&mut self, job: &Job<'_>, seen: &Seen);
     /// It has ended.
     fn end(&mut self, run: &Run);
+    /// Whether another run may begin.
+    fn goes_on(&self) -> bool {
+        true
+    }
 }
 
 /// The missing runs, in the order in which they are made.
@@ -72,7 +76,7 @@ pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results)
     jobs
 }
 
-/// Makes these runs, with the stores' files below `data`, and passes each to `keep`.
+/// Makes these runs, or as many as `watch` lets begin, with the stores' files below `data`, and passes each to `keep`.
 ///
 /// # Errors
 /// That of the first run that fails, with its name; the runs before it have been passed on. Those of `keep`.
@@ -86,6 +90,9 @@ pub fn drive(
     let _lock = Lock::take(data)?;
     let machine = Machine::here(data);
     for (at, job) in jobs.iter().enumerate() {
+        if !watch.goes_on() {
+            break;
+        }
         watch.begin(job, at + 1, jobs.len());
         let run = one(job, data, &machine, launch, watch).map_err(|failure| {
             let Job { experiment, arm, round } = job;

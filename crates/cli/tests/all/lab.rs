@@ -145,6 +145,28 @@ fn every_experiment_is_complete_adds_up_and_repeats_the_same_operations() {
     assert_eq!(asked(&first), asked(&again));
 }
 
+/// Some stores now, the others later, and none when the time is over.
+#[test]
+fn a_session_is_made_in_parts() {
+    let scratch = Scratch::new();
+    let (dir, data) = (scratch.path("parts"), place(&scratch));
+    let run = |more: &[&str]| {
+        let args = ["lab", "run", "hashkv-e1", "--scale", "tiny", "--out", text(&dir), "--data", text(&data)];
+        bifold(&[&args[..], more].concat()).ok()
+    };
+    let made = || runs(&dir).iter().map(|run| run["arm"].as_str().unwrap().to_owned()).collect::<Vec<_>>();
+    let said = run(&["--minutes", "0"]);
+    assert!(said.contains("runs are left: the same command continues them"), "{said}");
+    run(&["--stores", "wisckey"]);
+    let first = made();
+    assert!(!first.is_empty() && first.iter().all(|arm| arm.contains("wisckey")), "{first:?}");
+    let said = run(&[]);
+    assert!(!said.contains("runs are left"), "{said}");
+    let all = made();
+    assert!(all.len() > first.len() && all.starts_with(&first), "{all:?}");
+    fs::remove_dir_all(&data).unwrap();
+}
+
 #[test]
 fn another_seed_chooses_other_operations() {
     let scratch = Scratch::new();

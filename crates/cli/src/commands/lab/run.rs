@@ -57,6 +57,7 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
   bifold lab run unikv diffkv-f10 --out results
   bifold lab run hashkv-e1 --scale device --rounds 1 --tune-system --out device
+  bifold lab run hashkv --stores hashkv,wisckey --scale device --rounds 1 --minutes 40 --out device
   bifold lab run all --scale tiny --rounds 1
   bifold lab run real --input access.tsv --out real-results
   bifold lab run performance --setting confined --out confined
@@ -86,8 +87,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "SETTING")]
     pub setting: Option<Setting>,
 
-    /// For `performance`: run only these stores now.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "setting")]
+    /// Run only these stores now.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub stores: Option<Vec<String>>,
 
     /// For `performance`: run although others use the machine.
@@ -116,6 +117,10 @@ pub struct How {
     /// How often to make each run [default: 3; 1 at tiny].
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
+
+    /// Begin no run after so many minutes; the same command continues the session.
+    #[arg(long, value_name = "N")]
+    pub minutes: Option<u64>,
 
     /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -181,12 +186,13 @@ impl RunArgs {
     /// Leaves only the runs of the stores that were named.
     fn keep_chosen(&self, experiments: &mut [Experiment]) -> Result<()> {
         let Some(stores) = &self.stores else { return Ok(()) };
+        let series = experiments.iter().flat_map(|experiment| &experiment.arms).map(|arm| arm.series.as_str());
+        let known: BTreeSet<&str> = series.collect();
+        if let Some(unknown) = stores.iter().find(|name| !known.contains(name.as_str())) {
+            let names: Vec<&str> = known.into_iter().collect();
+            return Err(Failure::trouble(format!("`{unknown}` is not measured; these are: {}", names.join(", "))));
+        }
         for experiment in experiments {
-            let known = |name: &String| experiment.arms.iter().any(|arm| arm.series == *name);
-            if let Some(unknown) = stores.iter().find(|name| !known(name)) {
-                let names: Vec<&str> = experiment.arms.iter().map(|arm| arm.series.as_str()).collect();
-                return Err(Failure::trouble(format!("`{unknown}` is not measured; these are: {}", names.join(", "))));
-            }
             experiment.arms.retain(|arm| stores.contains(&arm.series));
         }
         Ok(())
@@ -253,8 +259,15 @@ pub fn make(
         out.line_now(beforehand(&jobs, largest, session.scale))?;
     }
     let _tuned = how.tune_system.then(|| Tuned::new(data)).transpose()?;
-    let mut shown = RunProgress { out, quiet, begin: Instant::now(), bar: Progress::steps(), at: (0, jobs.len()) };
-    Ok(driver::drive(&jobs, data, &processes, &mut shown, &mut |run| results.add(run))?)
+    let time_max = how.minutes.map(|minutes| Duration::from_secs(minutes.saturating_mul(60)));
+    let (begin, bar) = (Instant::now(), Progress::steps());
+    let mut shown = RunProgress { out, quiet, begin, time_max, bar, at: (0, jobs.len()) };
+    driver::drive(&jobs, data, &processes, &mut shown, &mut |run| results.add(run))?;
+    match jobs.len() - shown.at.0 {
+        0 => Ok(()),
+        _ if quiet => Ok(()),
+        left => out.line_now(format!("{left} of {} runs are left: the same command continues them", jobs.len())),
+    }
 }
 
 /// What the runs need, and how long they take at most if the store and the device move [`SLOW`] bytes a second.
@@ -308,6 +321,8 @@ struct RunProgress<'a> {
     out: &'a mut Output,
     quiet: bool,
     begin: Instant,
+    /// No run begins after it.
+    time_max: Option<Duration>,
     bar: Progress,
     /// The current run and the number of runs.
     at: (usize, usize),
@@ -342,6 +357,10 @@ impl Watch for RunProgress<'_> {
         let Job { experiment, arm, round } = job;
         let what = format!("{at}/{of}{} {experiment} {}, round {round}: {}", self.left(), arm.label(), seen.step);
         self.bar.reach(&what, seen.done, seen.total);
+    }
+
+    fn goes_on(&self) -> bool {
+        self.time_max.is_none_or(|max| self.begin.elapsed() < max)
     }
 
     fn end(&mut self, run: &Run) {
