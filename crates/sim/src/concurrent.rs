@@ -9,7 +9,7 @@
 //!   value files. The iterators continue, and once they are dropped no file is left, even if handles are kept.
 //!   Some are filled by ingests, whose pieces the workers write.
 //! * **Checkpoints** taken meanwhile can be opened and show the same sums.
-//! * **The change feed**, where changes are kept, tells the same of every commit ([`fed`]).
+//! * **The change feed**, where changes are kept, tells the same of every commit (`fed.rs`).
 
 mod fed;
 
