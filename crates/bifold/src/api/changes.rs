@@ -95,6 +95,8 @@ pub struct Changes {
     /// The number that comes next.
     next: SeqNo,
     at: Option<AtLog>,
+    /// The logs of a process that does not write: its state has these and no others.
+    of_state: Option<Vec<LogFile>>,
     /// The rest of a commit.
     waiting: VecDeque<Change>,
 }
@@ -166,7 +168,9 @@ impl Db {
             let reason = format!("the last commit is {visible}: those up to {since} are not in this database");
             return Err(Error::invalid("changes", reason));
         }
-        Ok(Changes { handle: Arc::clone(self.handle()), next: since + 1, at: None, waiting: VecDeque::new() })
+        let of_state = (!engine.options.access.writes()).then_some(logs);
+        let handle = Arc::clone(self.handle());
+        Ok(Changes { handle, next: since + 1, at: None, of_state, waiting: VecDeque::new() })
     }
 }
 
@@ -195,7 +199,7 @@ impl Changes {
     /// The log that has the next change.
     fn log_of_next(&self) -> Result<AtLog> {
         loop {
-            let logs = logs_of(&self.handle.engine)?;
+            let logs = self.logs()?;
             let first = logs.first().map_or(SeqNo::MAX, |log| log.first);
             let Some(&log) = logs.iter().rev().find(|log| log.first <= self.next) else {
                 return Err(Error::ChangesGone { since: self.next - 1, first });
@@ -206,6 +210,10 @@ impl Changes {
                 opened => return opened,
             }
         }
+    }
+
+    fn logs(&self) -> Result<Vec<LogFile>> {
+        self.of_state.clone().map_or_else(|| logs_of(&self.handle.engine), Ok)
     }
 
     fn open(&self, log: LogFile) -> Result<AtLog> {
@@ -221,12 +229,12 @@ impl Changes {
     }
 
     fn is_writer(&self) -> bool {
-        self.handle.engine.options.access.writes()
+        self.of_state.is_none()
     }
 
     /// At the end of a log: whether there is more, in it or in the next one.
     fn goes_on(&mut self) -> Result<bool> {
-        let logs = logs_of(&self.handle.engine)?;
+        let logs = self.logs()?;
         let Some(at) = &self.at else { return Ok(true) };
         let (position, end) = (at.walk.position(), self.end_of(at.log, &at.reader)?);
         let Some(AtLog { log, reader, walk }) = &mut self.at else { return Ok(true) };
