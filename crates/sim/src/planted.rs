@@ -314,6 +314,7 @@ pub const ALL: &[Planted] = &[
     bug("begin_without_mark", CHANGES),
     bug("unnoted_floor", CHANGES),
     bug("readers_overlook_kept_logs", CHANGES),
+    bug("readers_need_empty_logs", CHANGES),
     bug("followers_trust_pointers", CHANGES),
     bug("kept_logs_with_gaps", CHANGES),
     bug("keep_before_a_gap", CHANGES),

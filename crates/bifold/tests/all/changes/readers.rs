@@ -64,6 +64,21 @@ fn a_state_keeps_its_changes_while_the_writer_deletes_them() {
     assert_eq!(follower.changes(first - 1).unwrap().count(), bed.db().changes(first - 1).unwrap().count());
 }
 
+#[test]
+fn a_log_without_commits_may_be_gone() {
+    let bed = bed(PlacementKind::Inline, ALL_OF_THEM);
+    bed.ks().put(key(0), value(0, 0)).unwrap();
+    // Two crashes in a row: the second one comes before the first commit.
+    let crashed = bed.fs.fork();
+    let again = open(&bed, bed.env_of(&crashed), Access::ReadWrite);
+    let crashed = crashed.fork();
+    let follower = open(&bed, bed.env_of(&crashed), Access::Follow);
+    let writer = open(&bed, bed.env_of(&crashed), Access::ReadWrite);
+    assert_eq!(follower.changes(0).unwrap().count(), 1);
+    writer.close().unwrap();
+    again.close().unwrap();
+}
+
 /// Read-only, after a crash: no opening has cut off what it left.
 #[test]
 fn what_a_crash_left_has_the_changes_of_its_entries() {
