@@ -96,6 +96,7 @@ const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_data
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
 const BACKUPS: Test = Test::Proof("backups");
 const FOLLOWERS: Test = Test::Proof("followers");
+const REFRESHED_READERS: Test = Test::Integration("bifold", "all", "followers::a_refreshed_reader");
 const HALF_A_RECORD: Test = Test::Integration("bifold", "all", "followers::half_a_record");
 const BESIDE: Test = Test::Proof("beside");
 const UNDER_WAY: Test = Test::Integration("bifold", "all", "values::values_of_a_commit_under_way");
@@ -250,6 +251,7 @@ pub const ALL: &[Planted] = &[
     bug("delete_without_asking", FOLLOWERS),
     bug("pin_after_reading", FOLLOWERS),
     bug("keep_stale_pins", FOLLOWERS),
+    bug("followers_keep_removed_files", REFRESHED_READERS),
     bug("overlook_second_names", BESIDE),
     bug("torn_end_is_damage", HALF_A_RECORD),
     bug("logs_alone", LOST_MANIFEST),
@@ -315,6 +317,7 @@ pub const ALL: &[Planted] = &[
     bug("unnoted_floor", CHANGES),
     bug("readers_overlook_kept_logs", CHANGES),
     bug("readers_need_empty_logs", CHANGES),
+    bug("empty_logs_begin_last", CHANGES),
     bug("followers_trust_pointers", CHANGES),
     bug("kept_logs_with_gaps", CHANGES),
     bug("keep_before_a_gap", CHANGES),

@@ -293,15 +293,21 @@ pub(crate) fn log_spans(dir: &Dir, logs: &[FileId], last: Option<LogFile>) -> Re
 fn replayed(mut logs: Vec<LogFile>, spans: &[LogSpan], found: &Logs) -> Vec<LogFile> {
     for span in spans.iter().filter(|span| span.from == 0) {
         let header = span.to.unwrap_or(0).min(FILE_HEADER_BYTES as u64);
+        logs.retain(|log| log.id != span.id);
         logs.push(LogFile { id: span.id, bytes: header, first: found.next, has_changes: false });
     }
-    for log in &mut logs {
+    // What comes next after a log without commits is the first commit of the log that follows.
+    let mut next = found.next;
+    for log in logs.iter_mut().rev() {
         if let Some(found) = found.logs.iter().find(|found| found.id == log.id) {
             log.bytes = found.bytes;
             if found.from == FILE_HEADER_BYTES as u64 {
                 log.first = found.first;
             }
+        } else if log.bytes <= FILE_HEADER_BYTES as u64 && !planted!("empty_logs_begin_last") {
+            log.first = next;
         }
+        next = log.first;
     }
     logs
 }

@@ -1,7 +1,7 @@
 //! From a user's options to the parts of a tree: the one place that knows which placement and which policy a name
 //! means.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bifold_contract::{CompactionPolicy, FileId, KeyspaceId, Result, ValueEdit};
 use bifold_format::filter::HASH_BITS;
@@ -92,8 +92,8 @@ pub(crate) struct FoundFiles<'a> {
     pub listed: &'a ValueEdit,
     /// The value files in the directory.
     pub present: &'a [FileId],
-    /// The files of an earlier state, which stay open, if another process is writing.
-    pub before: Option<&'a ValueFiles>,
+    /// The files of an earlier state, which stay open, if another process is writing; and which were removed since.
+    pub before: Option<(&'a ValueFiles, &'a BTreeSet<FileId>)>,
     /// Placements of others.
     pub own: OwnPlacements<'a>,
 }

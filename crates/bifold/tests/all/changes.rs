@@ -408,8 +408,8 @@ fn an_older_manifest_is_refused() {
     let manifest = Path::new("/db/MANIFEST");
     bed.db().keyspace("dropped", KeyspaceOptions::default()).unwrap().put("a", "1").unwrap();
     bed.db().flush().unwrap();
-    let early = bed.fs.read(manifest).unwrap();
     let dropped = bed.db().keyspace("late", KeyspaceOptions::default()).unwrap();
+    let early = bed.fs.read(manifest).unwrap();
     dropped.put("b", "2").unwrap();
     for n in 0..3 {
         bed.ks().put(key(n), value(n, n)).unwrap();

@@ -141,6 +141,36 @@ fn files_that_a_state_needs_stay_until_it_is_dropped_or_refreshed() {
     assert_eq!(contents(&reader), model);
 }
 
+/// A state had files that commits had begun and no edit had recorded; GC has emptied them since.
+#[test]
+fn a_refreshed_reader_needs_nothing_that_only_its_last_state_held() {
+    for placement in PlacementKind::ALL {
+        let dir = TempDir::new();
+        let path = dir.join("db");
+        let mut options = options(placement);
+        (options.keyspace.values.space_target, options.keyspace.values.file_bytes) = (1.05, 4 << 10);
+        let writer = Db::open_with(&path, options).unwrap();
+        let mut model = Model::new();
+        let mut put = |n: usize, with: u8| {
+            let (key, value) = (format!("key{n:04}").into_bytes(), vec![with; 1000]);
+            writer.put(&key, &value).unwrap();
+            model.insert(key, value);
+        };
+        (0..12).for_each(|n| put(n, b'1'));
+        // It opens files again and again.
+        let mut reader = Db::open_with(&path, Options { open_files_max: 2, ..following() }).unwrap();
+        writer.flush().unwrap();
+        for round in b'2'..b'5' {
+            (0..12).step_by(2).for_each(|n| put(n, round));
+            writer.flush().unwrap();
+            writer.collect_garbage().unwrap();
+        }
+        reader.refresh().unwrap();
+        assert_eq!(writer.stats().followers.held_files, 0, "{placement:?}");
+        assert_eq!(contents(&reader), model, "{placement:?}");
+    }
+}
+
 #[test]
 fn a_writer_that_is_opened_later_keeps_what_a_follower_needs() {
     let dir = TempDir::new();

@@ -26,8 +26,13 @@ pub(super) struct ManifestPlace {
     seen_bytes: u64,
 }
 
-/// The keyspaces that edits have changed.
-pub(super) type Touched = BTreeSet<KeyspaceId>;
+/// What edits have changed.
+#[derive(Debug, Default)]
+pub(super) struct Touched {
+    pub keyspaces: BTreeSet<KeyspaceId>,
+    /// Value files that are no longer there, even if this process keeps them from being deleted.
+    pub removed: BTreeSet<FileId>,
+}
 
 impl ManifestPlace {
     /// Reads the manifest; `None` if there is none.
@@ -85,7 +90,7 @@ impl ManifestPlace {
         if !self.is_same(&file)? {
             return Ok(None);
         }
-        let mut touched = Touched::new();
+        let mut touched = Touched::default();
         let mut walk = Walk::new(state.database_id, self.position.offset, file.len());
         let read = |buffer: &mut [u8], at: u64| file.read_at(buffer, at, IoSource::Recovery);
         loop {
@@ -93,7 +98,7 @@ impl ManifestPlace {
                 Met::Record(frame, len) => {
                     let record = ManifestRecord::of(&frame).map_err(|e| e.of(file.path()))?;
                     self.position.offset = record.offset + u64::from(len);
-                    touch(&record.edit, state, &mut touched);
+                    touched.add(&record.edit, state);
                     apply(state, record).map_err(|e| e.of(file.path()))?;
                 }
                 Met::Torn(offset) if planted!("torn_end_is_damage") => {
@@ -117,19 +122,26 @@ fn apply(state: &mut ManifestState, record: ManifestRecord) -> std::result::Resu
     state.apply(record.edit).map_err(unfit)
 }
 
-/// Notes which keyspaces an edit changes, before it is applied to `state`.
-fn touch(edit: &Edit, state: &ManifestState, touched: &mut Touched) {
-    touched.extend(edit.keyspaces.iter().map(|change| match *change {
-        KeyspaceEdit::Created { id, .. }
-        | KeyspaceEdit::Configured { id, .. }
-        | KeyspaceEdit::Dropped { id }
-        | KeyspaceEdit::Expires { id }
-        | KeyspaceEdit::Flushed { id, .. } => id,
-    }));
-    touched.extend(edit.levels.iter().map(|change| change.keyspace));
-    touched.extend(edit.values.added.iter().map(|file| file.keyspace));
-    let of_file = |id: &FileId| state.values.get(id).map(|file| file.keyspace);
-    touched.extend(edit.values.removed.iter().filter_map(of_file));
-    touched.extend(edit.values.garbage.iter().filter_map(|(id, ..)| of_file(id)));
-    touched.extend(edit.values.tagged.iter().filter_map(|(id, _)| of_file(id)));
+impl Touched {
+    /// Notes what an edit changes, before it is applied to `state`.
+    fn add(&mut self, edit: &Edit, state: &ManifestState) {
+        let Edit { keyspaces, levels, values, .. } = edit;
+        let touched = &mut self.keyspaces;
+        touched.extend(keyspaces.iter().map(|change| match *change {
+            KeyspaceEdit::Created { id, .. }
+            | KeyspaceEdit::Configured { id, .. }
+            | KeyspaceEdit::Dropped { id }
+            | KeyspaceEdit::Expires { id }
+            | KeyspaceEdit::Flushed { id, .. } => id,
+        }));
+        touched.extend(levels.iter().map(|change| change.keyspace));
+        touched.extend(values.added.iter().map(|file| file.keyspace));
+        let of_file = |id: &FileId| state.values.get(id).map(|file| file.keyspace);
+        touched.extend(values.removed.iter().filter_map(of_file));
+        touched.extend(values.garbage.iter().filter_map(|(id, ..)| of_file(id)));
+        touched.extend(values.tagged.iter().filter_map(|(id, _)| of_file(id)));
+        // One whose description changes is in both.
+        let stays = |id: &FileId| values.added.iter().any(|file| file.id == *id);
+        self.removed.extend(values.removed.iter().filter(|id| !stays(id)));
+    }
 }

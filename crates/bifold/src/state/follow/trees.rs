@@ -48,14 +48,14 @@ impl Follower {
         touched: &Touched,
         before: &[Arc<Tree>],
     ) -> Result<Option<Vec<Arc<Tree>>>> {
-        let mut recorded = if touched.is_empty() { BTreeMap::new() } else { state.value_edits() };
+        let mut recorded = if touched.keyspaces.is_empty() { BTreeMap::new() } else { state.value_edits() };
         let mut trees = Vec::new();
         for (&id, keyspace) in &state.keyspaces {
             let next = match find(before, id) {
-                Some(tree) if !touched.contains(&id) => Some(tree),
+                Some(tree) if !touched.keyspaces.contains(&id) => Some(tree),
                 before => {
                     let values = recorded.remove(&id).unwrap_or_default();
-                    self.next_tree(id, keyspace, &values, before.as_deref())?
+                    self.next_tree((id, keyspace), (&values, &touched.removed), before.as_deref())?
                 }
             };
             let Some(next) = next else { return Ok(None) };
@@ -66,9 +66,8 @@ impl Follower {
 
     fn next_tree(
         &self,
-        id: KeyspaceId,
-        keyspace: &KeyspaceState,
-        recorded: &ValueEdit,
+        (id, keyspace): (KeyspaceId, &KeyspaceState),
+        (recorded, removed): (&ValueEdit, &BTreeSet<FileId>),
         before: Option<&Tree>,
     ) -> Result<Option<Arc<Tree>>> {
         let options = KeyspaceOptions::recorded(&keyspace.options)
@@ -87,7 +86,7 @@ impl Follower {
         let shared = (&self.value_memory, &self.unsynced);
         let context = presets::value_home(&self.dir, id, &numbers, shared, FileAccess::Follow);
         let own = OwnPlacements::Of(&self.options.placements, &self.options.merge_operators);
-        let before = view.as_deref().map(|view| &**view.values.files());
+        let before = view.as_deref().map(|view| (&**view.values.files(), removed));
         let values = FoundFiles { context, listed: recorded, present: &[], before, own };
         let tree = Tree::new(id, keyspace.name.clone(), options, version, keyspace.flushed, values)?;
         tree.placement().finish_recovery(0, 0)?;

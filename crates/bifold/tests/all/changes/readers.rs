@@ -1,9 +1,15 @@
 //! The feed of processes that do not write the database.
 
-use std::sync::Arc;
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bifold::{Access, Change, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, RetainChanges};
-use bifold_io::memory::Fate;
+use bifold_io::memory::{Fate, MemoryFs, OpKind};
 
 use super::{ALL_OF_THEM, Replica, bed, key, step, value};
 use crate::bed::{Bed, numbers};
@@ -64,19 +70,58 @@ fn a_state_keeps_its_changes_while_the_writer_deletes_them() {
     assert_eq!(follower.changes(first - 1).unwrap().count(), bed.db().changes(first - 1).unwrap().count());
 }
 
+/// Opens what a crash has left for writing. Returns what there was when the new manifest had come.
+fn over_opening<T: Send + 'static>(
+    bed: &Bed,
+    crashed: &MemoryFs,
+    look: impl Fn() -> T + Send + Sync + 'static,
+) -> (Db, T) {
+    let (looked, is_looking) = (Arc::new(Mutex::new(None)), AtomicBool::new(false));
+    let seen = Arc::clone(&looked);
+    crashed.set_hook(Some(Arc::new(move |_: u64, op: OpKind, path: &Path| {
+        let is_manifest = op == OpKind::Rename && path.ends_with("MANIFEST");
+        // What a follower changes calls this, too.
+        if is_manifest && !is_looking.swap(true, Ordering::AcqRel) {
+            *seen.lock().unwrap() = Some(look());
+        }
+    })));
+    let db = open(bed, bed.env_of(crashed), Access::ReadWrite);
+    crashed.set_hook(None);
+    let seen = looked.lock().unwrap().take().unwrap();
+    (db, seen)
+}
+
+/// An opening deletes such a log, and no edit says so: a reader that has come meanwhile does not hold it.
 #[test]
 fn a_log_without_commits_may_be_gone() {
     let bed = bed(PlacementKind::Inline, ALL_OF_THEM);
     bed.ks().put(key(0), value(0, 0)).unwrap();
-    // Two crashes in a row: the second one comes before the first commit.
+    // Two crashes in a row: the second one comes while the first one's log is replayed.
     let crashed = bed.fs.fork();
-    let again = open(&bed, bed.env_of(&crashed), Access::ReadWrite);
-    let crashed = crashed.fork();
-    let follower = open(&bed, bed.env_of(&crashed), Access::Follow);
-    let writer = open(&bed, bed.env_of(&crashed), Access::ReadWrite);
+    let disk = crashed.clone();
+    let (once, crashed) = over_opening(&bed, &crashed, move || disk.fork());
+    let (env, options) = (bed.env_of(&crashed), Options { access: Access::Follow, ..bed.options.clone() });
+    let follow = move || {
+        let options = Options { keyspace: KeyspaceOptions::default(), ..options.clone() };
+        Db::open_in(env.clone(), "/db", options).unwrap()
+    };
+    let (again, follower) = over_opening(&bed, &crashed, follow);
     assert_eq!(follower.changes(0).unwrap().count(), 1);
-    writer.close().unwrap();
-    again.close().unwrap();
+    [once, again].map(|db| db.close().unwrap());
+}
+
+#[test]
+fn a_log_without_commits_between_others_hides_none() {
+    let bed = bed(PlacementKind::Inline, ALL_OF_THEM);
+    let keyspaces =
+        ["needs the first log", "a", "b"].map(|name| bed.db().keyspace(name, KeyspaceOptions::default()).unwrap());
+    keyspaces.iter().for_each(|keyspace| keyspace.put("key", "1").unwrap());
+    // Each begins a log.
+    keyspaces[1].compact_range::<&str>(..).unwrap();
+    keyspaces[2].compact_range::<&str>(..).unwrap();
+    keyspaces[2].put("key", "2").unwrap();
+    let follower = open(&bed, bed.env(), Access::Follow);
+    assert_eq!(follower.changes(0).unwrap().count(), 4);
 }
 
 /// Read-only, after a crash: no opening has cut off what it left.

@@ -6,9 +6,12 @@
 //! That order holds for what a writer appends while this process reads. What was there before may be what a power loss
 //! has left, and no writer has been there since: a record that log and file had then is checked.
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
-use bifold_contract::{IoSource, Pointer, Result, ValueEdit, planted};
+use bifold_contract::{FileId, IoSource, Pointer, Result, ValueEdit, planted};
 use bifold_format::names;
 
 use super::{StoreContext, ValueFile, ValueFiles};
@@ -38,11 +41,15 @@ impl ValueFiles {
         &self.context
     }
 
-    /// As [`ValueFiles::open`], some edits after `before`. Files that were open stay open.
+    /// As [`ValueFiles::open`], some edits after `before`, which have `removed` files. Files that were open stay open.
     ///
     /// # Errors
     /// As [`ValueFiles::open`].
-    pub fn open_after(context: StoreContext, recorded: &ValueEdit, before: &Self) -> Result<Self> {
+    pub fn open_after(
+        context: StoreContext,
+        recorded: &ValueEdit,
+        (before, removed): (&Self, &BTreeSet<FileId>),
+    ) -> Result<Self> {
         let files = Self::none_of(context);
         let mut stay = Vec::new();
         for meta in recorded.added.iter().filter(|meta| meta.keyspace == files.context.keyspace) {
@@ -57,8 +64,10 @@ impl ValueFiles {
                 (None, None) => files.adopt(meta.id, Some(meta))?,
             }
         }
-        // Commits have begun these, and no edit has recorded them yet.
-        for file in before.all().into_iter().filter(|file| !file.is_known()) {
+        // Commits have begun these, and no edit has recorded them yet. Others may have been recorded and removed since:
+        // a file that is only held must not be found, as it is about to be deleted.
+        let is_removed = |file: &ValueFile| removed.contains(&file.id) && !planted!("followers_keep_removed_files");
+        for file in before.all().into_iter().filter(|file| !file.is_known() && !is_removed(file)) {
             if files.context.dir.len(&names::value(file.id))?.is_some() {
                 stay.push(file);
             }
