@@ -66,8 +66,10 @@ impl ValueFiles {
         }
         // Commits have begun these, and no edit has recorded them yet. Others may have been recorded and removed since:
         // a file that is only held must not be found, as it is about to be deleted.
-        let is_removed = |file: &ValueFile| removed.contains(&file.id) && !planted!("followers_keep_removed_files");
-        for file in before.all().into_iter().filter(|file| !file.is_known() && !is_removed(file)) {
+        let is_gone = |id| removed.contains(&id) || files.deleted.hold().contains_key(&id);
+        let is_begun =
+            |file: &ValueFile| !file.is_known() && (!is_gone(file.id) || planted!("followers_keep_removed_files"));
+        for file in before.all().into_iter().filter(|file| is_begun(file)) {
             if files.context.dir.len(&names::value(file.id))?.is_some() {
                 stay.push(file);
             }
