@@ -112,8 +112,8 @@ impl Wal {
             ..Self::none(dir, next_seqno)
         };
         wal.note_changes()?;
-        if wal.kept.files().next().is_some() && !planted!("begin_without_mark") {
-            // They may be deleted before the first commit, and nothing else may say that changes are kept.
+        if has_changes && next_seqno > 1 && !planted!("begin_without_mark") {
+            // What else says that changes are kept may be deleted before the first commit.
             wal.write_out()?;
             wal.open()?.file.sync()?;
             wal.synced_bytes = wal.written();

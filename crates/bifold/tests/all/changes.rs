@@ -20,6 +20,7 @@ use crate::{
 };
 
 mod readers;
+mod remembered;
 
 const ALL_OF_THEM: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
 
@@ -284,58 +285,6 @@ fn changes_are_read_while_others_write() {
     });
 }
 
-/// Right after an opening, nothing is in the new log, not even that it is kept.
-#[test]
-fn a_kill_right_after_an_opening_forgets_nothing() {
-    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
-        let mut bed = bed(placement, ALL_OF_THEM);
-        for n in 0..50 {
-            bed.ks().put(key(n), value(n, n)).unwrap();
-        }
-        bed.db().flush().unwrap();
-        bed.reopen();
-        bed.options.retain_changes = None;
-        let mut fs = bed.fs.fork();
-        for _ in 0..3 {
-            let env = Env { fs: Arc::new(fs.clone()), ..bed.env() };
-            let killed = Db::open_in(env, "/db", bed.options.clone()).unwrap();
-            fs = fs.fork();
-            drop(killed);
-        }
-        let env = Env { fs: Arc::new(fs), ..bed.env() };
-        let db = Db::open_in(env, "/db", bed.options.clone()).unwrap();
-        let mut replica = Replica::default();
-        replica.catch_up(&db);
-        replica.is_of(db.default_keyspace(), &format!("{placement:?}"));
-        assert_eq!(replica.commits, 50);
-    }
-}
-
-/// A compaction deletes all that is kept before the new log has a commit.
-#[test]
-fn no_power_loss_after_an_opening_forgets_that_changes_are_kept() {
-    let mut bed = bed(PlacementKind::Inline, ALL_OF_THEM);
-    for round in 0..2 {
-        bed.ks().put(key(0), value(0, round)).unwrap();
-        bed.db().flush().unwrap();
-    }
-    bed.options.retain_changes = Some(RetainChanges { bytes: 1, age: None });
-    bed.reopen();
-    bed.db().compact().unwrap();
-    let mut gone = 0;
-    for seed in 0..40 {
-        // The deletion may be durable, or not.
-        let env = bed.env_of(&bed.fs.power_loss(Fate::Random(seed)));
-        let db = Db::open_in(env, "/db", Options { retain_changes: None, ..bed.options.clone() }).unwrap();
-        match db.changes(0) {
-            Ok(_) => {}
-            Err(Error::ChangesGone { .. }) => gone += 1,
-            Err(error) => panic!("{seed}: {error}"),
-        }
-    }
-    assert!((1..40).contains(&gone), "{gone}");
-}
-
 #[test]
 fn verification_beside_a_writer_reads_kept_logs() {
     let bed = bed(PlacementKind::HashKv, ALL_OF_THEM);
@@ -351,32 +300,6 @@ fn verification_beside_a_writer_reads_kept_logs() {
         bed.ks().put(key(n), "unflushed").unwrap();
     }
     assert!(files() >= before + 10);
-}
-
-/// Even if no log before the one being written is kept, which may have nothing yet.
-#[test]
-fn no_power_loss_forgets_that_changes_are_kept() {
-    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
-        let mut bed = bed(placement, RetainChanges { bytes: 1, age: None });
-        bed.options.durability = Durability::Buffered;
-        bed.reopen();
-        bed.ks().put(key(0), value(0, 0)).unwrap();
-        let mut random = numbers(11);
-        for at in 0..60 {
-            if random(3) > 0 {
-                bed.ks().put(key(at), value(at, 1)).unwrap();
-            }
-            bed.db().flush().unwrap();
-            for fate in [Fate::KeepAll, Fate::DropUnsynced, Fate::Random(u64::from(at))] {
-                let env = Env { fs: Arc::new(bed.fs.power_loss(fate)), ..bed.env() };
-                let options = Options { retain_changes: None, ..bed.options.clone() };
-                let db = Db::open_in(env, "/db", options).unwrap();
-                let found = db.changes(0).map(drop);
-                let are_kept = matches!(found, Ok(()) | Err(Error::ChangesGone { .. }));
-                assert!(are_kept, "{placement:?}, step {at}, {fate:?}: {found:?}");
-            }
-        }
-    }
 }
 
 /// Changes were not kept for one opening, after which nobody had flushed what its log has.

@@ -107,7 +107,7 @@ fn a_log_without_commits_may_be_gone() {
     };
     let (again, follower) = over_opening(&bed, &crashed, follow);
     assert_eq!(follower.changes(0).unwrap().count(), 1);
-    [once, again].map(|db| db.close().unwrap());
+    [once, again].into_iter().for_each(|db| db.close().unwrap());
 }
 
 #[test]
