@@ -318,6 +318,7 @@ pub const ALL: &[Planted] = &[
     bug("readers_overlook_kept_logs", CHANGES),
     bug("readers_need_empty_logs", CHANGES),
     bug("empty_logs_begin_last", CHANGES),
+    bug("states_hold_all_kept_logs", CHANGES),
     bug("followers_trust_pointers", CHANGES),
     bug("kept_logs_with_gaps", CHANGES),
     bug("keep_before_a_gap", CHANGES),

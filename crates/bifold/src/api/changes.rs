@@ -197,7 +197,7 @@ impl Changes {
     }
 
     /// The log that has the next change.
-    fn log_of_next(&self) -> Result<AtLog> {
+    fn log_of_next(&mut self) -> Result<AtLog> {
         loop {
             let logs = self.logs()?;
             let first = logs.first().map_or(SeqNo::MAX, |log| log.first);
@@ -205,8 +205,14 @@ impl Changes {
                 return Err(Error::ChangesGone { since: self.next - 1, first });
             };
             match self.open(log) {
-                // It was deleted since.
-                Err(Error::Io { source, .. }) if self.is_writer() && source.kind() == ErrorKind::NotFound => {}
+                // It was deleted since. A state does not hold logs that are deleted right after the edit it ends with.
+                Err(Error::Io { source, .. })
+                    if source.kind() == ErrorKind::NotFound && !planted!("states_hold_all_kept_logs") =>
+                {
+                    if let Some(logs) = &mut self.of_state {
+                        *logs = logs_of(&self.handle.engine)?;
+                    }
+                }
                 opened => return opened,
             }
         }

@@ -70,6 +70,38 @@ fn a_state_keeps_its_changes_while_the_writer_deletes_them() {
     assert_eq!(follower.changes(first - 1).unwrap().count(), bed.db().changes(first - 1).unwrap().count());
 }
 
+/// They go right after the edit that ends the state: nothing says that the state still needs them.
+#[test]
+fn logs_deleted_right_after_the_last_edit_of_a_state_are_gone() {
+    let bed = bed(PlacementKind::Inline, RetainChanges { bytes: 1, age: None });
+    let (begun, disk) = (Arc::new(Mutex::new(Vec::new())), bed.fs.clone());
+    let (feeds, is_looking) = (Arc::clone(&begun), AtomicBool::new(false));
+    let (env, options) = (bed.env(), Options { access: Access::Follow, ..bed.options.clone() });
+    bed.ks().put(key(0), value(0, 0)).unwrap();
+    disk.set_hook(Some(Arc::new(move |_: u64, _: OpKind, path: &Path| {
+        if path.ends_with("MANIFEST") && !is_looking.swap(true, Ordering::AcqRel) {
+            let options = Options { keyspace: KeyspaceOptions::default(), ..options.clone() };
+            let follower = Db::open_in(env.clone(), "/db", options).unwrap();
+            feeds.lock().unwrap().extend(follower.changes(0).ok());
+            is_looking.store(false, Ordering::Release);
+        }
+    })));
+    for n in 1..4 {
+        bed.ks().put(key(n), value(n, 0)).unwrap();
+        bed.db().flush().unwrap();
+    }
+    disk.set_hook(None);
+    let mut gone = 0;
+    for mut changes in std::mem::take(&mut *begun.lock().unwrap()) {
+        match changes.next() {
+            Some(Err(Error::ChangesGone { .. })) => gone += 1,
+            Some(change) => assert_eq!(change.unwrap().seqno, 1),
+            None => panic!("a state without its changes"),
+        }
+    }
+    assert!(gone > 0, "no log was deleted at that moment");
+}
+
 /// Opens what a crash has left for writing. Returns what there was when the new manifest had come.
 fn over_opening<T: Send + 'static>(
     bed: &Bed,
