@@ -224,7 +224,9 @@ pub fn path(name: &str) -> PathBuf {
 /// The number in the name of a file, if it has one.
 pub fn number(name: &str) -> Option<u64> {
     match names::parse(name) {
-        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) => Some(id),
+        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) | FileKind::Ingest(id) => {
+            Some(id)
+        }
         _ => None,
     }
 }

@@ -15,12 +15,14 @@
 //! skip      a record of no operation, with the number of the next one; payload  16 u8 │ the number after it varint
 //! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint │ end varint
 //! floor     a record of no operation, with the number of the next one; payload  18 u8 │ log varint
+//! announced a skip that says more; payload  19 u8 │ the number after it varint │ file varint │ its bytes varint
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
-//! says that no operation has the numbers in between: an ingest has one of them, or none happened. A log that begins
-//! with a record of changes has each value that a commit puts: it is kept for the change feed, within these limits. In
-//! such logs, a floor says that MANIFEST needs no log before that one any more.
+//! says that no operation has the numbers in between: an ingest has them, or nobody (`log/ingest.rs`). A log that
+//! begins with a record of changes has each value that a commit puts: it is kept for the change feed, within these
+//! limits. In such logs, a floor says that MANIFEST needs no log before that one any more. What an ingest has for the
+//! feed is in a file of its own, which is a log of puts.
 
 use bifold_contract::{
     Corruption, FileId, KeyspaceId, Millis, SeqNo,
@@ -28,6 +30,7 @@ use bifold_contract::{
     key::MAX_SEQNO,
 };
 
+pub use self::ingest::LoggedIngest;
 pub use crate::frame::{Before, Tail};
 use crate::{
     bytes::{Input, put_varint},
@@ -54,6 +57,7 @@ const PUT_LARGE: u8 = 12;
 const SKIP: u8 = 16;
 const CHANGES: u8 = 17;
 const FLOOR: u8 = 18;
+const ANNOUNCED: u8 = 19;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -148,12 +152,6 @@ impl<'a> LogEncoder<'a> {
     pub fn durable(&mut self, last: SeqNo) {
         self.out.push(DURABLE);
         put_varint(self.out, last);
-    }
-
-    /// Makes the record a skip: the next operation has the number `next`. A skip has no other content.
-    pub fn skip(&mut self, next: SeqNo) {
-        self.out.push(SKIP);
-        put_varint(self.out, next);
     }
 
     /// Makes the record the first one of a log that is kept for the change feed.
@@ -320,11 +318,14 @@ impl<'a> LogRecord<'a> {
         self.number_behind(DURABLE, "log marker").map(|last| last.unwrap_or(0).max(before))
     }
 
-    /// The number of the next operation, if the record is a skip.
+    /// The number of the next operation, if the record is a skip, which may announce an ingest.
     ///
     /// # Errors
     /// If it is a skip that cannot be decoded.
     pub fn skips_to(&self) -> Result<Option<SeqNo>, Corruption> {
+        if let Some(ingest) = self.announced()? {
+            return Ok(Some(ingest.next));
+        }
         let next = self.number_behind(SKIP, "log skip")?;
         match next {
             Some(next) if next <= self.first_seqno || next > MAX_SEQNO => {
@@ -378,7 +379,7 @@ impl<'a> LogRecord<'a> {
     /// or that the writer has a bug.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
-        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES | FLOOR)));
+        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES | FLOOR | ANNOUNCED)));
         let mut input = Input::new(if has_none { &[] } else { self.payload }, "log operation");
         let mut failed = false;
         std::iter::from_fn(move || {
@@ -441,5 +442,6 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
     })
 }
 
+mod ingest;
 #[cfg(test)]
 mod tests;

@@ -29,6 +29,8 @@ pub enum FileKind {
     Value(FileId),
     /// `000015.large`: a large value.
     Large(FileId),
+    /// `000016.ingest`: the entries of an ingest, for the change feed.
+    Ingest(FileId),
     /// The manifest.
     Manifest,
     /// A file that a crash left unfinished.
@@ -65,6 +67,12 @@ pub fn large(id: FileId) -> String {
     format!("{id:06}.large")
 }
 
+/// The name of the file with an ingest's entries for the change feed.
+#[must_use]
+pub fn ingest(id: FileId) -> String {
+    format!("{id:06}.ingest")
+}
+
 /// The second name that a log or a value file has for a moment while recovery makes its name durable.
 #[must_use]
 pub fn again(name: &str) -> String {
@@ -83,8 +91,8 @@ const AGAIN: &str = ".again";
 /// names, too.
 const UNFINISHED_COPY: &str = "own";
 
-/// The kind of the file called `name`. Only the form that [`log`], [`table`], [`value`] and [`large`] write is
-/// recognised.
+/// The kind of the file called `name`. Only the form that [`log`], [`table`], [`value`], [`large`] and [`ingest`]
+/// write is recognised.
 #[must_use]
 pub fn parse(name: &str) -> FileKind {
     match name {
@@ -103,6 +111,7 @@ pub fn parse(name: &str) -> FileKind {
         (Some(id), "tbl") if table(id) == name => FileKind::Table(id),
         (Some(id), "val") if value(id) == name => FileKind::Value(id),
         (Some(id), "large") if large(id) == name => FileKind::Large(id),
+        (Some(id), "ingest") if ingest(id) == name => FileKind::Ingest(id),
         _ => FileKind::Unknown,
     }
 }
@@ -118,6 +127,7 @@ mod tests {
             assert_eq!(parse(&table(id)), FileKind::Table(id));
             assert_eq!(parse(&value(id)), FileKind::Value(id));
             assert_eq!(parse(&large(id)), FileKind::Large(id));
+            assert_eq!(parse(&ingest(id)), FileKind::Ingest(id));
         }
         assert_eq!(log(12), "000012.log");
     }

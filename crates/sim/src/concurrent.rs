@@ -323,8 +323,7 @@ impl Bank {
 
     fn fill(&self, short: &Keyspace, count: u64, at_once: bool) -> Result<(), Trouble> {
         let value = |n| number(n, PADDING * 5);
-        // The feed would not have it.
-        if !at_once || self.options.retain_changes.is_some() {
+        if !at_once {
             return (0..count).try_for_each(|n| Ok(short.put(n.to_be_bytes(), value(n))?));
         }
         let mut ingest = short.ingest()?;

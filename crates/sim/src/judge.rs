@@ -173,7 +173,7 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
             Some((_, "tbl")) => tables = (tables.0 + 1, tables.1 + bytes),
             Some((_, "val")) => values = (values.0 + 1, values.1 + bytes),
             Some((_, "large")) => large = (large.0 + 1, large.1 + bytes),
-            Some((_, "log")) => logs += bytes,
+            Some((_, "log" | "ingest")) => logs += bytes,
             _ if ["MANIFEST", "LOCK", "RESERVE"].contains(&name) => {}
             _ => strange.push(name.to_owned()),
         }

@@ -6,7 +6,9 @@
 //! ```
 //!
 //! Changes are read from the logs, which have every commit in order. What GC commits when it moves a value has no value
-//! with it: such a commit is no change.
+//! with it: such a commit is no change. Of ingests the logs have no more than a name of the file with the entries.
+
+pub(crate) mod ingested;
 
 use std::{
     collections::VecDeque,
@@ -19,13 +21,14 @@ use std::{
 use bifold_contract::{Corruption, Error, IoSource, KeyspaceId, Result, SeqNo, Value, expiry, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
-    log::{LogRecord, Operation},
+    log::{LogRecord, LoggedIngest, Operation},
     names,
     walk::{Met, Walk},
 };
 use bifold_io::Reader;
 use serde::{Deserialize, Serialize};
 
+use self::ingested::AtIngest;
 use crate::{
     api::{
         db::{Db, Handle},
@@ -95,6 +98,8 @@ pub struct Changes {
     /// The number that comes next.
     next: SeqNo,
     at: Option<AtLog>,
+    /// The ingest that is read, which the log at that place leads to.
+    ingest: Option<AtIngest>,
     /// The logs of a process that does not write: its state has these and no others.
     of_state: Option<Vec<LogFile>>,
     /// The rest of a commit.
@@ -170,7 +175,7 @@ impl Db {
         }
         let of_state = (!engine.options.access.writes()).then_some(logs);
         let handle = Arc::clone(self.handle());
-        Ok(Changes { handle, next: since + 1, at: None, of_state, waiting: VecDeque::new() })
+        Ok(Changes { handle, next: since + 1, at: None, ingest: None, of_state, waiting: VecDeque::new() })
     }
 }
 
@@ -183,6 +188,12 @@ impl Changes {
             return Ok(false);
         }
         loop {
+            if self.ingest.is_some() {
+                if self.step_within_ingest()? {
+                    return Ok(true);
+                }
+                continue;
+            }
             if self.at.is_none() {
                 self.at = Some(self.log_of_next()?);
             }
@@ -275,6 +286,9 @@ impl Changes {
             *walk = Walk::new(log.id, offset, end);
             return Ok(Found::NotYet);
         }
+        if let Some(ingest) = record.announced().map_err(|damage| damage.of(reader.path()))? {
+            return self.meet(ingest).map(|()| Found::Commit);
+        }
         let operations: std::result::Result<Vec<_>, _> = record.operations().collect();
         let operations = operations.map_err(|damage| damage.of(reader.path()))?;
         if operations.iter().any(|operation| matches!(operation, Operation::Large { .. })) {
@@ -291,6 +305,44 @@ impl Changes {
         }
         self.next = self.next.max(seqno);
         Ok(Found::Commit)
+    }
+
+    /// Goes into an ingest, or beyond it if all of it was seen.
+    fn meet(&mut self, ingest: LoggedIngest) -> Result<()> {
+        if ingest.next <= self.next || planted!("feed_without_ingests") {
+            self.next = self.next.max(ingest.next);
+            return Ok(());
+        }
+        match AtIngest::open(&self.handle.engine.dir, ingest) {
+            Err(Error::Io { source, op, path }) if source.kind() == ErrorKind::NotFound => {
+                match self.first_there_without(ingest)? {
+                    Some(first) => Err(Error::ChangesGone { since: self.next - 1, first }),
+                    None => Err(Error::Io { source, op, path }),
+                }
+            }
+            opened => opened.map(|at| self.ingest = Some(at)),
+        }
+    }
+
+    /// The first change that is there without the file of an ingest, if it was deleted with the log that leads to it.
+    fn first_there_without(&self, ingest: LoggedIngest) -> Result<Option<SeqNo>> {
+        let first = logs_of(&self.handle.engine)?.first().map_or(ingest.next, |log| log.first);
+        // Another process sees logs that nobody needs for a moment longer than what they lead to.
+        let first = if self.is_writer() { first } else { first.max(ingest.next) };
+        Ok((first > self.next).then_some(first))
+    }
+
+    /// The next changes of an ingest. Returns whether there are any that were not seen.
+    fn step_within_ingest(&mut self) -> Result<bool> {
+        let Some(ingest) = &mut self.ingest else { return Ok(false) };
+        let Some(changes) = ingest.step()? else {
+            self.next = self.next.max(ingest.end());
+            self.ingest = None;
+            return Ok(false);
+        };
+        self.waiting.extend(changes.into_iter().filter(|change| change.seqno >= self.next));
+        self.next = self.waiting.back().map_or(self.next, |last| last.seqno + 1);
+        Ok(!self.waiting.is_empty())
     }
 
     fn named(&self, change: Change) -> Change {
@@ -362,7 +414,11 @@ impl Iterator for Changes {
             match self.read_on() {
                 Ok(true) => {}
                 Ok(false) => return None,
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    // The next call meets the same error: nothing is passed over.
+                    (self.at, self.ingest) = (None, None);
+                    return Some(Err(error));
+                }
             }
         }
         self.waiting.pop_front().map(|change| Ok(self.named(change)))

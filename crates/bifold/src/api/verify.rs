@@ -25,6 +25,7 @@ use bifold_values::parts::{
 };
 
 use crate::{
+    api::changes::ingested,
     commit::kept_logs::{self, KeptLogs},
     state::{
         follow::{log_spans, patiently},
@@ -278,6 +279,15 @@ impl Check<'_> {
             self.begin(&names::log(log.0), progress);
             let damage = self.patiently(|| kept_logs::verify(&self.dir, log)).err();
             self.report.problems.extend(damage);
+        }
+        for log in kept.files().map(|log| log.id).chain(needed) {
+            // What is wrong with the log itself is reported elsewhere.
+            let ingests = self.patiently(|| kept_logs::arrived_ingests(&self.dir, log, state.last_seqno));
+            for ingest in ingests.into_iter().flatten() {
+                self.begin(&names::ingest(ingest.file), progress);
+                let damage = self.patiently(|| ingested::verify(&self.dir, ingest)).err();
+                self.report.problems.extend(damage);
+            }
         }
     }
 

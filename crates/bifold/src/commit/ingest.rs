@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! put ─▶ a piece in memory ─▶ full ┬─▶ values ─▶ value files ─┐
-//!                                  └─▶ keys   ─▶ tables ──────┴─▶ finish: one edit ([`finish`])
+//!                                  ├─▶ keys   ─▶ tables ──────┼─▶ finish: one edit ([`finish`])
+//!                                  └─▶ both for the feed ([`for_feed`]) if changes are kept
 //! ```
 //!
 //! **Threads.** Full pieces are written by idle workers ([`pieces`]) while the next one gathers, and by the caller when
@@ -18,6 +19,7 @@
 //! might be reached first.
 
 mod finish;
+mod for_feed;
 pub(crate) mod pieces;
 #[cfg(test)]
 mod tests;
@@ -33,7 +35,10 @@ use bifold_format::names;
 use bifold_index::{entries::SortedEntries, table::Table};
 use bifold_io::{Clock, Dir};
 
-use self::pieces::{IngestPiece, Pieces};
+use self::{
+    for_feed::FeedFile,
+    pieces::{IngestPiece, Pieces},
+};
 use crate::{
     api::{options::Workers, stats::counters::Counters},
     background::{flush::Flusher, outcome::Outcomes, waits::Waits, work::Work},
@@ -104,6 +109,8 @@ pub(crate) struct IngestRun {
     tables: BTreeMap<FileId, Arc<Table>>,
     /// Its value files, once all are written.
     value_edit: Option<ValueEdit>,
+    /// Its entries for the change feed, if changes are kept and a piece is full.
+    for_feed: Option<FeedFile>,
     count: u64,
     bytes: u64,
     /// A call has failed, so that some entries may be missing.
@@ -120,11 +127,6 @@ impl Ingests {
     pub fn begin(&self, tree: &Arc<Tree>) -> Result<IngestRun> {
         self.health.takes_writes()?;
         tree.readable(&self.health)?;
-        if self.wal.hold().keeps_changes() {
-            let reason =
-                "the change feed would not have it: use puts, or open the database with `retain_changes` of 0 bytes";
-            return Err(Error::invalid("ingest", reason));
-        }
         let mut open = self.open.hold();
         if let Some(keyspace) = &*open {
             let reason = format!("one into keyspace `{keyspace}` is open: finish it or drop it first");
@@ -140,6 +142,7 @@ impl Ingests {
             last: Vec::new(),
             tables: BTreeMap::new(),
             value_edit: None,
+            for_feed: None,
             count: 0,
             bytes: 0,
             has_failed: false,
@@ -214,13 +217,22 @@ impl Ingests {
         let bytes = run.entries.bytes() as u64;
         let paced = Op { tree: &run.tree, key: &run.first, act: Act::Put(&[]) };
         let _has_waited = self.committer.throttle.pace(&[paced], bytes, 0)?;
-        self.room.ensure_to_flush(bytes + run.pieces.unwritten_bytes(), Means::Free)?;
+        let keeps_changes = self.wal.hold().keeps_changes();
+        let bytes_for_feed = if keeps_changes { bytes } else { 0 };
+        self.room.ensure_to_flush(bytes + bytes_for_feed + run.pieces.unwritten_bytes(), Means::Free)?;
         let first_seqno = match run.first_seqno {
             Some(first) => first,
             None => *run.first_seqno.insert(self.number(ahead)?),
         };
         check_number(first_seqno.saturating_add(run.count))?;
         let seqno = first_seqno + run.count - run.entries.len() as u64;
+        if keeps_changes {
+            let file = match &mut run.for_feed {
+                Some(file) => file,
+                None => run.for_feed.insert(FeedFile::create(&self.dir, self.numbers.take(), run.tree.keyspace)?),
+            };
+            file.append(&run.entries, seqno)?;
+        }
         let empty = run.pieces.spare();
         run.pieces.add(IngestPiece { entries: std::mem::replace(&mut run.entries, empty), seqno });
         Ok(())
@@ -268,6 +280,9 @@ impl Ingests {
             }
         }
         run.tables.clear();
+        if let Some(mut file) = run.for_feed.take().filter(|_| run.is_recorded) {
+            file.keep();
+        }
         *self.open.hold() = None;
     }
 }

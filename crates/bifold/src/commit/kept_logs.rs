@@ -7,7 +7,10 @@
 //!
 //! A log that is kept begins with a mark, a record that says so and names the kept log before it, and has all values
 //! that its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap
-//! where a power loss has undone the deletion of an older log only.
+//! where a power loss has undone the deletion of an older log only. The entries of ingests are in files of their own
+//! ([`ingests`]).
+
+mod ingests;
 
 use std::{collections::VecDeque, path::Path, time::Duration};
 
@@ -20,6 +23,8 @@ use bifold_format::{
 };
 use bifold_io::Dir;
 
+use self::ingests::KeptIngest;
+pub(crate) use self::ingests::arrived_ingests;
 use super::wal::LogFile;
 use crate::{
     api::changes::RetainChanges,
@@ -49,6 +54,15 @@ pub(crate) struct KeptLogs {
     /// keep it.
     unmarked: Option<(FileId, u64)>,
     logs: VecDeque<(LogFile, Duration)>,
+    /// The files of ingests that these and later logs lead to.
+    ingests: Vec<KeptIngest>,
+}
+
+/// Files that nobody needs any more. Those of ingests may only go when a power loss cannot bring the logs back.
+#[derive(Debug, Default)]
+pub(crate) struct NotKept {
+    pub logs: Vec<FileId>,
+    pub ingests: Vec<FileId>,
 }
 
 impl Limits {
@@ -104,7 +118,7 @@ impl KeptLogs {
             logs.clear();
         }
         let newest = logs.back().map_or((0, 0), |(log, _)| (log.id, log.bytes));
-        Ok(Self { limits, newest, unmarked, logs })
+        Ok(Self { limits, newest, unmarked, logs, ingests: Vec::new() })
     }
 
     /// What the mark at the beginning of the log that comes next says; `None` if it has none.
@@ -139,31 +153,34 @@ impl KeptLogs {
         self.unmarked.into_iter().chain(self.files().map(|log| (log.id, log.bytes)))
     }
 
-    /// Bytes in them.
-    pub fn bytes(&self) -> u64 {
-        self.files().map(|log| log.bytes).sum()
+    /// Bytes in them and in the files of their ingests. Those from number `upto` on belong to later logs.
+    fn bytes(&self, upto: SeqNo) -> u64 {
+        let first = self.logs.front().map_or(upto, |(log, _)| log.first);
+        self.files().map(|log| log.bytes).sum::<u64>() + self.ingest_bytes(first..upto)
     }
 
-    /// Takes logs that nothing else needs from `now` on. Returns those to delete.
-    pub fn take(&mut self, logs: Vec<LogFile>, now: Duration) -> Vec<FileId> {
-        let Some(limits) = self.limits else { return logs.iter().map(|log| log.id).collect() };
+    /// Takes logs that nothing else needs from `now` on. Later ones begin with the number `upto`. Returns what to
+    /// delete.
+    pub fn take(&mut self, logs: Vec<LogFile>, upto: SeqNo, now: Duration) -> NotKept {
         let mut gone = Vec::new();
         for log in logs {
             self.logs.push_back((log, now));
-            if !log.has_changes && !planted!("keep_before_a_gap") {
+            if self.limits.is_none() || !log.has_changes && !planted!("keep_before_a_gap") {
                 // No feed can go beyond it.
                 gone.extend(self.logs.drain(..).map(|(log, _)| log.id));
             }
         }
-        let age = Duration::from_millis(limits.millis);
-        let is_old = |since: Duration| limits.millis > 0 && now.saturating_sub(since) > age;
+        let Limits { bytes, millis } = self.limits.unwrap_or(Limits { bytes: 0, millis: 0 });
+        let age = Duration::from_millis(millis);
+        let is_old = |since: Duration| millis > 0 && now.saturating_sub(since) > age;
         while let Some(&(oldest, since)) = self.logs.front()
-            && (self.bytes() > limits.bytes || is_old(since))
+            && (self.bytes(upto) > bytes || is_old(since))
         {
             gone.push(oldest.id);
             self.logs.pop_front();
         }
-        gone
+        let first = self.logs.front().map_or(upto, |(log, _)| log.first);
+        NotKept { logs: gone, ingests: self.forget_ingests(first) }
     }
 }
 

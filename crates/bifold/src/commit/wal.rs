@@ -27,7 +27,7 @@ use bifold_format::{
 use bifold_io::{Dir, Writer};
 
 use crate::{
-    commit::kept_logs::KeptLogs,
+    commit::kept_logs::{KeptLogs, NotKept},
     state::{
         health::Health,
         tree::{Tree, Values},
@@ -236,18 +236,6 @@ impl Wal {
         Ok(first)
     }
 
-    /// The next operation gets the number `next`: those before it belong to an ingest, or to nobody. The log says so.
-    ///
-    /// # Errors
-    /// [`Error::ReadOnly`].
-    pub fn skip_to(&mut self, next: SeqNo) -> Result<()> {
-        if !planted!("ingest_without_skip") {
-            self.append(0, |encoder| encoder.skip(next))?;
-        }
-        self.next_seqno = next;
-        Ok(())
-    }
-
     /// Whether so much is pending that it should be written out whatever the durability.
     pub fn is_full(&self) -> bool {
         self.pending.len() >= PENDING_BYTES_MAX
@@ -323,14 +311,15 @@ impl Wal {
         self.files.splice(at..at, files);
     }
 
-    /// Forgets logs below `floor`. The caller deletes the returned files.
-    pub fn forget_below(&mut self, floor: FileId, now: Duration) -> Vec<FileId> {
+    /// Forgets logs below `floor`. The caller deletes what is returned.
+    pub fn forget_below(&mut self, floor: FileId, now: Duration) -> NotKept {
         self.note_floor(floor);
         let current = self.current();
         self.unsynced.retain(|log| log.id >= floor);
         let (forgotten, files) = self.files.drain(..).partition(|f| f.id < floor && f.id != current);
         self.files = files;
-        self.kept.take(forgotten, now)
+        let upto = self.files.first().map_or(self.next_seqno, |log| log.first);
+        self.kept.take(forgotten, upto, now)
     }
 
     /// Says in the log that `floor` is the manifest's, durably. Where logs are kept, the ones that an older manifest
@@ -485,5 +474,6 @@ impl RunningSync {
 
 #[cfg(test)]
 mod closed_tests;
+mod ingests;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@
 //! end.
 
 pub(crate) mod arrival;
+mod old_logs;
 
 use std::sync::{
     Arc, Mutex,
@@ -297,22 +298,6 @@ impl State {
         self.health.watch(manifest.rewrite(&state))
     }
 
-    /// Records that older logs are no longer needed, and deletes them.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn delete_logs(&self) -> Result<()> {
-        let mut manifest = self.manifest.hold();
-        let log_floor = self.log_floor(None);
-        if !planted!("unnamed_log_floor") {
-            self.dir.sync()?;
-        }
-        let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), ..Edit::default() };
-        self.record(&mut manifest, &mut edit)?;
-        self.delete_logs_below(log_floor);
-        Ok(())
-    }
-
     /// Seals the active memtables of `trees`: commits go on in new ones, with their entries in a new log.
     ///
     /// # Errors
@@ -431,14 +416,6 @@ impl State {
             view.layers().filter(kept).filter_map(|layer| layer.first_log()).min()
         };
         self.trees.all().iter().filter_map(needed).min().map_or(current, |needed| needed.min(current))
-    }
-
-    /// Deletes logs that nobody needs. A failure is counted, and the next opening deletes that log.
-    fn delete_logs_below(&self, floor: LogFloor) {
-        let deleted = self.wal.hold().forget_below(floor.log, self.clock.now());
-        for id in deleted {
-            let _counted = self.dir.remove(&names::log(id));
-        }
     }
 
     /// Deletes the new tables of a tree that was dropped while they were written.

@@ -65,8 +65,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     }
     // Checked again under the lock: another process may have created the database meanwhile.
     let files = Files::list(&dir)?;
-    let state = state_there(&dir, &files)?;
-    let Some(state) = state.or_else(|| creates.then(|| new_state(&env, path, &files))) else {
+    let Some(state) = state_there(&dir, &files)?.or_else(|| creates.then(|| new_state(&env, path, &files))) else {
         return Err(Error::NotFound { path: path.into() });
     };
     files.check_numbers(&dir, state.next_file)?;
@@ -87,7 +86,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
     let (manifest, wal) = match options.access {
         Access::ReadWrite => {
-            let kept = KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?;
+            let mut kept = KeptLogs::find(&dir, (&below, &logs), options.retain_changes.as_ref(), env.clock.now())?;
+            kept.find_ingests(&dir, &files.ingests, (found.floor(), next_seqno))?;
             finish(&dir, &state, &found, (&trees, &numbers), (next_seqno, &kept), &files)?
         }
         Access::ReadOnly | Access::Follow => {
@@ -155,7 +155,9 @@ pub(crate) fn dir_of(env: &Env, path: &Path, options: &Options) -> Dir {
 /// The same directory, with the files that readers beside this writer need kept.
 fn pinned(dir: Dir) -> Dir {
     let number = |name: &str| match names::parse(name) {
-        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) => Some(id),
+        FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) | FileKind::Ingest(id) => {
+            Some(id)
+        }
         _ => None,
     };
     let pins = Pins::of(&dir, number);

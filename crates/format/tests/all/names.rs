@@ -11,6 +11,7 @@ proptest! {
         prop_assert_eq!(names::parse(&names::table(id)), FileKind::Table(id));
         prop_assert_eq!(names::parse(&names::value(id)), FileKind::Value(id));
         prop_assert_eq!(names::parse(&names::large(id)), FileKind::Large(id));
+        prop_assert_eq!(names::parse(&names::ingest(id)), FileKind::Ingest(id));
         prop_assert!(names::log(id).len() >= "000000.log".len());
     }
 
@@ -21,6 +22,7 @@ proptest! {
             FileKind::Table(id) => names::table(id),
             FileKind::Value(id) => names::value(id),
             FileKind::Large(id) => names::large(id),
+            FileKind::Ingest(id) => names::ingest(id),
             other => {
                 prop_assert_eq!(other, FileKind::Unknown);
                 return Ok(());

@@ -177,7 +177,7 @@ impl FileBytes {
             let bytes = engine.dir.len(&name).inspect_err(|_| files.unanswered += 1).ok().flatten().unwrap_or(0);
             files.all += bytes;
             match names::parse(&name) {
-                FileKind::Log(_) => files.logs += bytes,
+                FileKind::Log(_) | FileKind::Ingest(_) => files.logs += bytes,
                 FileKind::Manifest => files.manifest += bytes,
                 FileKind::Reserve => files.reserve += bytes,
                 _ if name == APPENDS_NAME => files.appends += bytes,

@@ -3,7 +3,7 @@
 //! ```text
 //! write the rest ─▶ flush older versions ─▶ sync ─▶ ┌ commit lock ──────────────────────────────────────────────┐
 //!                                                   │ still older versions in the memtable? write them as tables │
-//!                                                   │ skip in the log, sync ─▶ one edit ─▶ visible               │
+//!                                                   │ announced in the log, sync ─▶ one edit ─▶ visible          │
 //!                                                   └────────────────────────────────────────────────────────────┘
 //! ```
 //!
@@ -13,7 +13,8 @@
 //! never rests cannot keep an ingest from its end.
 //!
 //! **Order.** The log is synced before the edit, so after a power loss nothing older than the ingest is missing. The
-//! skip is synced with it: the numbers that commits get afterwards must not look like a gap.
+//! announcement is synced with it: the numbers that commits get afterwards must not look like a gap, and who reads the
+//! log must know that the manifest has more.
 
 use std::sync::Arc;
 
@@ -21,9 +22,10 @@ use bifold_contract::{
     BusyOutput, Error, LevelEdit, Levels, LogFloor, Result, RunId, SeqNo, ValueEdit, edit::TableAdded, key::MAX_SEQNO,
     planted,
 };
+use bifold_format::log::LoggedIngest;
 use bifold_index::{compaction::run::Output, cursor::Cursor, memtable::Memtable};
 
-use super::{IngestRun, Ingests, SHORTLY_AHEAD, write::deepest};
+use super::{IngestRun, Ingests, SHORTLY_AHEAD, for_feed::FeedFile, write::deepest};
 use crate::{
     api::ingest::IngestReport,
     background::shared_flush::Flush,
@@ -92,7 +94,7 @@ impl Ingests {
             let edit = self.health.watch(self.health.guard("an ingest", || rewriter.finish()))?;
             add(run.value_edit.get_or_insert_default(), edit);
         }
-        Ok(())
+        run.for_feed.as_mut().map_or(Ok(()), FeedFile::finish)
     }
 
     /// Makes the ingest visible, if no memtable has older versions of its keys but the active one. Sets the level of
@@ -118,7 +120,7 @@ impl Ingests {
         }
         let flushed = if is_older_in_active { Some(self.flush_active(&mut wal, &tree)?) } else { None };
         let last = seqno + run.count - 1;
-        let arrived = self.arrive_behind((manifest, &mut wal), run, (flushed.as_ref(), last));
+        let arrived = self.announce_and_arrive((manifest, &mut wal), run, (flushed.as_ref(), last));
         if let (Err(_), Some(flushed)) = (&arrived, &flushed)
             && !run.is_recorded
         {
@@ -133,7 +135,27 @@ impl Ingests {
         Ok(last)
     }
 
-    /// The commit itself, after what is `flushed`.
+    /// The commit itself. The log says first that it comes; so whatever fails after that poisons the database.
+    fn announce_and_arrive(
+        &self,
+        (manifest, wal): (&mut ManifestFile, &mut Wal),
+        run: &mut IngestRun,
+        (flushed, last): (Option<&Flushed>, SeqNo),
+    ) -> Result<(LogFloor, u8)> {
+        let none = LoggedIngest { next: last + 1, file: 0, bytes: 0 };
+        let ingest = run.for_feed.as_ref().map_or(none, |file| file.announced(last + 1));
+        self.health.watch(wal.announce(ingest))?;
+        if !planted!("ingest_before_log") {
+            self.syncs.sync_held(wal)?;
+        }
+        let or_poison = |error: Error| if self.health.well().is_ok() { error.poisoned() } else { error };
+        let arrived =
+            self.health.watch(self.arrive_behind((manifest, wal), run, (flushed, last)).map_err(or_poison))?;
+        wal.has_arrived(ingest, run.first_seqno.unwrap_or(0));
+        Ok(arrived)
+    }
+
+    /// Makes it durable and visible, after what is `flushed`.
     fn arrive_behind(
         &self,
         (manifest, wal): (&mut ManifestFile, &mut Wal),
@@ -141,10 +163,6 @@ impl Ingests {
         (flushed, last): (Option<&Flushed>, SeqNo),
     ) -> Result<(LogFloor, u8)> {
         let tree = Arc::clone(&run.tree);
-        self.health.watch(wal.skip_to(last + 1))?;
-        if !planted!("ingest_before_log") {
-            self.syncs.sync_held(wal)?;
-        }
         let claim = self.claim(&tree, run);
         let mut added: Vec<TableAdded> = Vec::new();
         let mut values = run.value_edit.clone().unwrap_or_default();

@@ -12,6 +12,8 @@ pub(crate) struct Files {
     pub values: Vec<FileId>,
     /// Of large values.
     pub large: Vec<FileId>,
+    /// Of ingests, for the change feed.
+    pub ingests: Vec<FileId>,
     /// The largest number in any name.
     pub last: FileId,
 }
@@ -35,6 +37,7 @@ impl Files {
             (&self.tables, names::table),
             (&self.values, names::value),
             (&self.large, names::large),
+            (&self.ingests, names::ingest),
         ];
         let name = kinds.iter().find_map(|(ids, name)| ids.last().filter(|&&id| id == self.last).map(|&id| name(id)));
         let expected = format!("a number up to {most}: MANIFEST says that {next} is the next; move the file elsewhere");
@@ -56,6 +59,7 @@ impl Files {
                 FileKind::Table(id) => (&mut files.tables, id),
                 FileKind::Value(id) => (&mut files.values, id),
                 FileKind::Large(id) => (&mut files.large, id),
+                FileKind::Ingest(id) => (&mut files.ingests, id),
                 FileKind::Manifest | FileKind::Temporary | FileKind::Lock | FileKind::Reserve | FileKind::Unknown => {
                     continue;
                 }
@@ -67,6 +71,7 @@ impl Files {
         files.tables.sort_unstable();
         files.values.sort_unstable();
         files.large.sort_unstable();
+        files.ingests.sort_unstable();
         Ok(files)
     }
 }

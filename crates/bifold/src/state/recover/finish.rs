@@ -51,7 +51,12 @@ pub(super) fn finish(
     let begin = || begin(dir, state, found, (trees, numbers), (next_seqno, kept.clone()));
     begin().or_else(|error| if error.is_full() && release_reserve(dir)? { begin() } else { Err(error) }).or_else(
         |error| {
-            if error.is_full() && remove_leftovers(dir, (state, found), trees, files)? { begin() } else { Err(error) }
+            let leftovers = (files, kept);
+            if error.is_full() && remove_leftovers(dir, (state, found), trees, leftovers)? {
+                begin()
+            } else {
+                Err(error)
+            }
         },
     )
 }
@@ -72,7 +77,7 @@ fn remove_leftovers(
     dir: &Dir,
     (state, found): (&ManifestState, &Logs),
     trees: &[Arc<Tree>],
-    files: &Files,
+    (files, kept): (&Files, &KeptLogs),
 ) -> Result<bool> {
     if !planted!("leftovers_before_manifest") {
         dir.write_again(names::MANIFEST, 0)?;
@@ -84,9 +89,11 @@ fn remove_leftovers(
     let values = files.values.iter().filter(|id| !live.contains(id)).map(|&id| (id, names::value(id)));
     let named: BTreeSet<FileId> = state.large.keys().copied().chain(found.large.keys().copied()).collect();
     let large = files.large.iter().filter(|id| !named.contains(id)).map(|&id| (id, names::large(id)));
+    let ingests: BTreeSet<FileId> = kept.ingests().collect();
+    let ingests = files.ingests.iter().filter(|id| !ingests.contains(id)).map(|&id| (id, names::ingest(id)));
+    let all = tables.chain(values).chain(large).chain(ingests);
     // The last number stays in use: a crash now must not lead to a second file with it.
-    let leftovers: Vec<String> =
-        tables.chain(values).chain(large).filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
+    let leftovers: Vec<String> = all.filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
     leftovers.iter().try_for_each(|name| dir.remove(name))?;
     Ok(!leftovers.is_empty())
 }

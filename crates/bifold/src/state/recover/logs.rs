@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Commits have consecutive numbers, beginning with one that the manifest names, except where a skip says that an
-//! ingest has taken some. All commits before the stop
-//! happened. What follows the stop was lost with the power, later logs included, and is skipped. **Unless it was
-//! durable:** a marker or a record appended after a sync says up to which commit everything is durable. A stop before
-//! that number is damage, whatever it looks like, and an error.
+//! ingest has taken some. It has arrived if the manifest has its last number. If it has not and nothing comes behind,
+//! the log ends before the skip. All commits before the stop happened. What follows the stop was lost with the power,
+//! later logs included, and is skipped. **Unless it was durable:** a marker or a record appended after a sync says up
+//! to which commit everything is durable. A stop before that number is damage, whatever it looks like, and an error.
 //!
 //! A damaged value that no crash explains costs only the commit that leads there: it is reported, and reading it is
 //! an error. If its commit was durable, opening fails.
@@ -24,7 +24,7 @@ use bifold_contract::{
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     large::{self, LargeLayout},
-    log::{self, LogRecord, Operation},
+    log::{self, LogRecord, LoggedIngest, Operation},
     names, pointer,
     walk::{Met, Walk},
 };
@@ -105,6 +105,8 @@ struct Finder<'a> {
     noted_floor: (FileId, FileId),
     found: Logs,
     stop: Option<Stop>,
+    /// An ingest that the manifest does not have, if nothing has come behind its announcement.
+    pending: Option<LoggedIngest>,
     /// Damaged values, with the commits that lead there.
     damaged: Vec<(SeqNo, Error)>,
 }
@@ -122,7 +124,9 @@ impl Logs {
     ) -> Result<Self> {
         let trees = trees.map(|tree| (tree.keyspace, tree)).collect();
         let found = Self { next, ..Self::default() };
-        let mut finder = Finder { dir, trees, state, noted_floor: (0, 0), found, stop: None, damaged: Vec::new() };
+        let noted_floor = (0, 0);
+        let mut finder =
+            Finder { dir, trees, state, noted_floor, found, stop: None, pending: None, damaged: Vec::new() };
         for &span in logs {
             finder.log(span)?;
         }
@@ -166,13 +170,8 @@ impl<'a> Finder<'a> {
                 Met::Record(frame, len) => {
                     let record = LogRecord::of(frame);
                     self.note(&record, log).map_err(|damage| damage.of(reader.path()))?;
-                    if !self.is_stopped() {
-                        self.commit(&record, reader, is_first)?;
-                    }
-                    // A marker at the end is not counted: it is not durable itself, and if torn it would look like
-                    // the end of all logs.
-                    let skips = record.skips_to().map_err(|damage| damage.of(reader.path()))?.is_some();
-                    if !self.is_stopped() && (skips || record.operations().next().is_some()) {
+                    let counts = !self.is_stopped() && self.takes(&record, reader, is_first)?;
+                    if counts && !self.is_stopped() {
                         log.bytes = record.offset + u64::from(len);
                     }
                     is_first = false;
@@ -242,6 +241,30 @@ impl<'a> Finder<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Takes a record. Returns whether it counts. A marker at the end does not: it is not durable itself, and if torn
+    /// it would look like the end of all logs.
+    fn takes(&mut self, record: &LogRecord<'_>, reader: &Reader, is_first: bool) -> Result<bool> {
+        let of_log = |damage: Corruption| damage.of(reader.path());
+        let counts = record.skips_to().map_err(of_log)?.is_some() || record.operations().next().is_some();
+        if let Some(ingest) = self.pending {
+            return if counts { Err(self.without(ingest)) } else { Ok(false) };
+        }
+        let announced = record.announced().map_err(of_log)?.filter(|_| record.first_seqno == self.found.next);
+        let last_seqno = if planted!("trust_announcements") { SeqNo::MAX } else { self.state.last_seqno };
+        if let Some(ingest) = announced.filter(|ingest| ingest.next - 1 > last_seqno) {
+            self.pending = Some(ingest);
+            return Ok(false);
+        }
+        self.commit(record, reader, is_first).map(|()| counts)
+    }
+
+    /// The manifest lacks an ingest that was followed by others. A reader beside a writer may have read an older one.
+    fn without(&self, ingest: LoggedIngest) -> Error {
+        let expected = format!("an ingest with numbers up to {}, as the logs say", ingest.next - 1);
+        let found = format!("numbers up to {}: it is truncated or older than the logs", self.state.last_seqno);
+        Corruption::new(0, "manifest", expected, found).of(self.dir.file(names::MANIFEST))
     }
 
     /// Takes the next commit, if this record is it.
@@ -345,7 +368,11 @@ impl<'a> Finder<'a> {
     /// Decides whether the missing commits may be missing.
     fn finish(self, logs: &[LogSpan]) -> Result<Logs> {
         self.check_floor(logs)?;
-        let Self { dir, trees, mut found, stop, damaged, .. } = self;
+        let Self { dir, trees, mut found, stop, pending, damaged, .. } = self;
+        if pending.is_some() {
+            // What is durable of it is its announcement, which goes.
+            found.durable = found.durable.min(found.next - 1);
+        }
         // A table is written once the log is durable up to its last commit, if other trees need that log.
         let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);
         if let Some(stop) = stop.filter(|stop| stop.next <= found.durable.max(in_tables)) {

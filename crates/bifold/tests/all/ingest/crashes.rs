@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bifold::{Db, Env, Keyspace, Options, PlacementKind, Workers};
+use bifold::{Db, Env, Keyspace, Options, PlacementKind, RetainChanges, Workers};
 use bifold_io::{
     faulty::FaultKind,
     memory::{Fate, MemoryFs},
@@ -64,6 +64,12 @@ fn contents(fs: MemoryFs, options: &Options) -> [Model; 2] {
         model
     };
     let other = db.existing_keyspace("other").unwrap();
+    if options.retain_changes.is_some() {
+        assert_eq!(
+            [told(&db, "default"), told(&db, "other")],
+            [db.default_keyspace(), other.as_ref().unwrap()].map(model)
+        );
+    }
     let before = [model(db.default_keyspace()), other.as_ref().map(&model).unwrap_or_default()];
     // GC and merges find the same.
     db.compact().unwrap();
@@ -73,10 +79,22 @@ fn contents(fs: MemoryFs, options: &Options) -> [Model; 2] {
     before
 }
 
+/// What the change feed tells of a keyspace from its beginning on.
+fn told(db: &Db, keyspace: &str) -> Model {
+    let changes = db.changes(0).unwrap().map(Result::unwrap);
+    let here = changes.filter(|change| change.keyspace.as_deref() == Some(keyspace));
+    here.map(|change| (String::from_utf8(change.key.into_vec()).unwrap(), change.value.unwrap().to_vec())).collect()
+}
+
+fn with_changes(placement: PlacementKind, are_kept: bool) -> Options {
+    let retain_changes = are_kept.then_some(RetainChanges { bytes: 1 << 40, age: None });
+    Options { retain_changes, ..small(placement) }
+}
+
 #[test]
 fn a_power_loss_leaves_all_of_an_ingest_or_nothing_and_all_that_came_before() {
-    for placement in PlacementKind::ALL {
-        let options = small(placement);
+    for (placement, are_kept) in PlacementKind::ALL.into_iter().flat_map(|of| [(of, false), (of, true)]) {
+        let options = with_changes(placement, are_kept);
         let images = images(&options, 1, Scene::<Model>::play);
         assert!(images.len() > 100, "{placement:?}: {} images", images.len());
         for image in images {
@@ -105,7 +123,7 @@ fn a_failing_call_of_any_thread_leaves_all_of_an_ingest_or_nothing() {
 fn fail_each(workers: Workers, every: usize) {
     let kinds = [FaultKind::EIO, FaultKind::ENOSPC].into_iter().cycle();
     for (placement, kind) in PlacementKind::ALL.into_iter().zip(kinds) {
-        let options = Options { workers, ..small(placement) };
+        let options = Options { workers, ..with_changes(placement, workers == Workers::Caller) };
         let all = calls_of(&options, Scene::<Model>::play);
         let mut failed = 0;
         // The first ones are those of commits, which others prove.

@@ -1,0 +1,28 @@
+//! What the log says of ingests.
+
+use bifold_contract::{Result, SeqNo, planted};
+use bifold_format::log::LoggedIngest;
+
+use super::Wal;
+
+impl Wal {
+    /// The next operation gets the number `ingest.next`: those before it belong to this ingest, or to nobody. The log
+    /// says so.
+    ///
+    /// # Errors
+    /// [`bifold_contract::Error::ReadOnly`].
+    pub fn announce(&mut self, ingest: LoggedIngest) -> Result<()> {
+        if !planted!("ingest_without_skip") {
+            self.append(0, |encoder| encoder.announced(ingest))?;
+            // It counts as a commit: a log that has nothing else is needed, too.
+            self.commits_end = self.written() + self.pending.len() as u64;
+        }
+        self.next_seqno = ingest.next;
+        Ok(())
+    }
+
+    /// An ingest that was announced has arrived.
+    pub fn has_arrived(&mut self, ingest: LoggedIngest, first: SeqNo) {
+        self.kept.keep_ingest(ingest, first);
+    }
+}
