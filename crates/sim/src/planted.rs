@@ -342,6 +342,7 @@ pub const ALL: &[Planted] = &[
     bug("ingest_takes_any_order", INGEST),
     bug("ingest_over_memtable", INGEST),
     bug("ingest_at_the_bottom", INGEST),
+    bug("ingest_below_its_flush", INGEST),
     bug("ingest_without_skip", INGEST),
     bug("ingest_before_log", INGEST),
     bug("ingest_shows_files_early", INGEST),

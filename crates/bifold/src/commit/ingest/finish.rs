@@ -163,7 +163,7 @@ impl Ingests {
         (flushed, last): (Option<&Flushed>, SeqNo),
     ) -> Result<(LogFloor, u8)> {
         let tree = Arc::clone(&run.tree);
-        let claim = self.claim(&tree, run);
+        let claim = self.claim(&tree, run, flushed);
         let mut added: Vec<TableAdded> = Vec::new();
         let mut values = run.value_edit.clone().unwrap_or_default();
         if let Some(Flushed { output, run, .. }) = flushed {
@@ -212,13 +212,16 @@ impl Ingests {
     }
 
     /// Decides where the tables go, and keeps compactions from writing there. The caller holds the manifest's lock, so
-    /// that no table comes meanwhile.
-    fn claim(&self, tree: &Arc<Tree>, run: &IngestRun) -> Claim<'_> {
+    /// that no table comes meanwhile, but for those that were `flushed` and come in the same edit.
+    fn claim(&self, tree: &Arc<Tree>, run: &IngestRun, flushed: Option<&Flushed>) -> Claim<'_> {
         let view = tree.view_to_hold();
         let levels = &tree.shape(&view).levels;
         let (first, last) = (&*run.first, &*run.last);
         let deepest = deepest(&view, levels.deepest());
-        let is_empty = levels.tables().all(|(.., table)| !table.overlaps(Some(first), Some(last)));
+        let flushed = flushed.filter(|_| !planted!("ingest_below_its_flush"));
+        let coming = flushed.into_iter().flat_map(|flushed| &flushed.output.tables);
+        let mut tables = levels.tables().map(|(.., table)| &**table).chain(coming);
+        let is_empty = tables.all(|table| !table.overlaps(Some(first), Some(last)));
         let is_empty = is_empty || planted!("ingest_at_the_bottom");
         self.work.take(|state| {
             let busy = state.busy.entry(tree.keyspace).or_default();

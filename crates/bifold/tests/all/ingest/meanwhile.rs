@@ -1,11 +1,15 @@
 //! What others do while an ingest is open or ends.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
+    mpsc::sync_channel,
+};
 
 use bifold::{Db, Durability, Env, Isolation, Options, PlacementKind, Transaction, TransactionOptions, Workers};
-use bifold_io::memory::MemoryFs;
+use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
-use super::{Model, expected, key, value};
+use super::{Model, check, expected, key, value};
 use crate::{
     bed::{Bed, small},
     support::entries,
@@ -61,7 +65,7 @@ fn a_transaction_conflicts_with_an_ingest_over_what_it_has_read() {
 fn writers_do_not_keep_an_ingest_from_its_end() {
     for placement in PlacementKind::ALL {
         let of_threads = Options { workers: Workers::Threads(2), ..small(placement) };
-        let env = Env { fs: std::sync::Arc::new(MemoryFs::new()), ..Env::system() };
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
         let db = Db::open_in(env, "/db", of_threads).unwrap();
         let ks = db.default_keyspace();
         let (ends, written) = (AtomicBool::new(false), AtomicU32::new(0));
@@ -114,11 +118,56 @@ fn writers_do_not_keep_an_ingest_from_its_end() {
     }
 }
 
+/// What is put after the last flush before an ingest arrives is written with it, under the commit lock. Nothing else is
+/// in any table, so but for that the ingest would go to the deepest level, below the older versions of its keys.
+#[test]
+fn an_ingest_is_above_what_is_flushed_with_it() {
+    for placement in PlacementKind::ALL {
+        let faulty = FaultyFs::new(Arc::new(MemoryFs::new()));
+        let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+        let db = Db::open_in(env, "/db", small(placement)).unwrap();
+        let (ks, other) = (db.default_keyspace(), db.keyspace("other", small(placement).keyspace).unwrap());
+        // Something for the sync before the ingest takes the lock.
+        other.put("key", "value").unwrap();
+        let mut ingest = ks.ingest().unwrap();
+        [10, 12, 14].into_iter().for_each(|n| ingest.put(key(n), value(n, 1)).unwrap());
+        let (syncs, synced) = sync_channel(0);
+        let (puts, has_put) = sync_channel(0);
+        let has_put = Mutex::new(has_put);
+        let first = AtomicBool::new(true);
+        faulty.decide_by(Box::new(move |call| {
+            let is_log = call.path.extension().is_some_and(|extension| extension == "log");
+            if call.op == "sync" && is_log && first.swap(false, SeqCst) {
+                syncs.send(()).unwrap();
+                has_put.lock().unwrap().recv().unwrap();
+            }
+            None
+        }));
+        let report = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                if synced.recv().is_ok() {
+                    ks.put_with(key(12), value(12, 0), Durability::Buffered).unwrap();
+                    puts.send(()).unwrap();
+                }
+            });
+            let report = ingest.finish().unwrap();
+            faulty.clear();
+            report
+        });
+        assert_eq!(report.level, 0, "{placement:?}: the put was not written with it");
+        let model: Model = [10, 12, 14].into_iter().map(|n| (key(n), value(n, 1))).collect();
+        check(ks, &model, &format!("{placement:?}"));
+        db.compact().unwrap();
+        check(ks, &model, &format!("{placement:?}, compacted"));
+        db.close().unwrap();
+    }
+}
+
 /// Read-modify-write transactions on keys that ingests set back: with serializable isolation no step is lost.
 #[test]
 fn transactions_and_ingests_are_serializable() {
     let of_threads = Options { workers: Workers::Threads(2), ..small(PlacementKind::Inline) };
-    let env = Env { fs: std::sync::Arc::new(MemoryFs::new()), ..Env::system() };
+    let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
     let db = Db::open_in(env, "/db", of_threads).unwrap();
     let ks = db.default_keyspace();
     let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
