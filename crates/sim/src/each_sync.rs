@@ -27,8 +27,8 @@ use bifold_io::{
 };
 
 use crate::{
+    commits::{Commits, written_by},
     env, judge,
-    kill::{batch_of, commit_of, written_by},
     model::{CommitNo, Contents, Model, NAMES},
     options::OptionSet,
     random::Random,
@@ -206,9 +206,9 @@ impl SyncRun {
     }
 
     fn write(&self, writer: u8) {
+        let commits = Commits::batches_of(self.seed);
         for n in 1..=COMMITS_MAX {
-            let Ok(batch) = batch_of(&self.trees, self.seed, writer, n) else { return };
-            if self.is_over() || self.db.commit_with(batch, Durability::Sync).is_err() {
+            if self.is_over() || commits.commit((&self.db, &self.trees), (writer, n), Durability::Sync).is_err() {
                 return;
             }
             hold(&self.progress).acked[writer as usize] = n;
@@ -281,13 +281,14 @@ fn judge(seed: u64, options: &Options, (before, after, lost): Picture) -> Result
     judge::no_orphans(&lost, Path::new(env::DIR), &db)?;
     let mut contents = read::contents(&db)?;
     judge_made(&mut contents, &before, &after)?;
+    let commits = Commits::batches_of(seed);
     for (writer, &acked) in before.acked.iter().enumerate() {
         let begun = after.acked[writer] + 1;
         let mut model = Model::default();
         model.begin_create(1);
         model.acknowledge_change();
         for n in 1..=begun {
-            model.begin(&commit_of(seed, writer as u8, n));
+            model.begin(&commits.changes(writer as u8, n));
         }
         model
             .check_between(&written_by(&contents, writer as u8), acked..=begun)

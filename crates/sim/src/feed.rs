@@ -12,6 +12,10 @@ use crate::{
     value::Spec,
 };
 
+/// Whether a database that keeps its changes takes ingests. It refuses them; once it does not, `true` gives the
+/// histories of `kill`, `lost_sync` and `transactions` both at once.
+pub const INGESTS_WITH_FEED: bool = false;
+
 /// One commit of a feed.
 type Commit = Vec<Fed>;
 
@@ -153,7 +157,11 @@ fn more_than_there_are(found: &[Commit], there: usize) -> Trouble {
     Trouble::wrong(format!("the feed has {} commits, but there were only {there}", found.len()))
 }
 
-fn commits_of(changes: &mut Changes, since: u64) -> Result<Vec<Commit>, Trouble> {
+/// The commits that have come since the change `since`.
+///
+/// # Errors
+/// Changes out of order, half a commit, or the database's refusal.
+pub fn commits_of(changes: &mut Changes, since: u64) -> Result<Vec<Commit>, Trouble> {
     let (mut commits, mut commit, mut last) = (Vec::new(), Commit::new(), since);
     for change in changes {
         let change = change?;
@@ -189,26 +197,33 @@ fn compare(told: &[Arc<Told>], found: &[Commit], model: &Model) -> Result<(), St
 }
 
 fn is_told((tree, change): (TreeId, &Change), found: &Fed, model: &Model) -> bool {
+    found.keyspace.as_deref() == model.name_of(tree) && is_same(change, found)
+}
+
+/// Whether this change was found, in whatever keyspace.
+#[must_use]
+pub fn is_same(change: &Change, found: &Fed) -> bool {
     let (value, until) = (found.value.as_deref(), found.expires_at);
     let is = |kind, key: &[u8]| found.kind == kind && *found.key == *key;
     let has = |spec: &Spec, right: Option<Until>| {
         value.is_some_and(|value| spec.is(value)) && until == right.map(Until::moment) && found.range_end.is_none()
     };
     let has_none = value.is_none() && until.is_none();
-    found.keyspace.as_deref() == model.name_of(tree)
-        && match change {
-            Change::Put(_, key, value) => is(ChangeKind::Put, key) && has(value, None),
-            Change::PutUntil(_, key, value, until) => is(ChangeKind::Put, key) && has(value, Some(*until)),
-            Change::Merge(_, key, operand) => is(ChangeKind::Merge, key) && has(operand, None),
-            Change::Delete(_, key) => is(ChangeKind::Delete, key) && has_none && found.range_end.is_none(),
-            Change::DeleteRange(_, bounds) => {
-                let (start, end) = keys_of(bounds);
-                is(ChangeKind::DeleteRange, &start) && has_none && found.range_end.as_deref() == end.as_deref()
-            }
+    match change {
+        Change::Put(_, key, value) => is(ChangeKind::Put, key) && has(value, None),
+        Change::PutUntil(_, key, value, until) => is(ChangeKind::Put, key) && has(value, Some(*until)),
+        Change::Merge(_, key, operand) => is(ChangeKind::Merge, key) && has(operand, None),
+        Change::Delete(_, key) => is(ChangeKind::Delete, key) && has_none && found.range_end.is_none(),
+        Change::DeleteRange(_, bounds) => {
+            let (start, end) = keys_of(bounds);
+            is(ChangeKind::DeleteRange, &start) && has_none && found.range_end.as_deref() == end.as_deref()
         }
+    }
 }
 
-fn shown(found: &Fed) -> String {
+/// A change of a feed in words.
+#[must_use]
+pub fn shown(found: &Fed) -> String {
     let value = found.value.as_deref().map(crate::value::describe);
     let key = found.key.escape_ascii();
     format!("{:?} of {:?}/{key}, value {value:?}, until {:?}", found.kind, found.keyspace, found.expires_at)

@@ -21,6 +21,7 @@
 //! | [`bitflip`] | every bit flipped, every file truncated |
 //! | [`damage`], [`allocations`] | damage of every kind to closed and killed databases, under a memory limit |
 //! | [`damaged_program`] | the same through the program, in processes with limits on memory and time |
+//! | [`commits`] | the commits of writers that may be stopped at any moment, and their change feed |
 //! | [`kill`], [`concurrent`] | real processes killed; real threads |
 //! | [`transactions`] | real threads run transactions; their histories have no anomaly |
 //! | [`lost_sync`], [`each_sync`] | a sync fails, or power is lost during it, while threads wait for it |
@@ -35,6 +36,7 @@ pub mod beside;
 pub mod bitflip;
 pub mod camera;
 pub mod checkpoints;
+pub mod commits;
 pub mod concurrent;
 mod copies;
 pub mod damage;

@@ -197,10 +197,12 @@ fn disk_child(args: &Args) -> Result<(), String> {
 }
 
 fn child(args: &Args) -> Result<(), String> {
-    let [dir, seed, next] = args.plain.as_slice() else { return Err("child DIR SEED NEXT,NEXT".to_owned()) };
+    let [dir, seed, next, since] = args.plain.as_slice() else {
+        return Err("child DIR SEED NEXT,NEXT SINCE".to_owned());
+    };
     let number = |text: &str| text.parse::<u64>().map_err(|e| format!("`{text}`: {e}"));
     let next = next.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
-    kill::child(Path::new(dir), number(seed)?, &next).map_err(|trouble| trouble.to_string())
+    kill::child(Path::new(dir), number(seed)?, &next, number(since)?).map_err(|trouble| trouble.to_string())
 }
 
 fn beside_child(args: &Args) -> Result<(), String> {

@@ -156,7 +156,8 @@ pub fn suit(options: &mut Options, history: &History) {
     }
 }
 
-const ALL_CHANGES: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
+/// Keeps every change.
+pub const ALL_CHANGES: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
 
 /// Half of the time none. Otherwise with tags so short that they lead to wrong runs, and with few distinguishable
 /// runs.

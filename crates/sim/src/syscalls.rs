@@ -18,7 +18,7 @@ use std::{
 use bifold::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options, PlacementKind, Workers};
 
 use crate::{
-    kill::{batch_of, commit_of, written_by},
+    commits::{Commits, written_by},
     model::{CommitNo, Model, NAMES},
     options::OptionSet,
     random::Random,
@@ -119,8 +119,9 @@ pub fn write(dir: &Path, seed: u64) -> Result<(), Trouble> {
 }
 
 fn write_all(dir: &Path, db: &Db, trees: &[Keyspace; 2], seed: u64, writer: u8) -> Result<(), Trouble> {
+    let commits = Commits::batches_of(seed);
     for n in 1..=COMMITS {
-        db.commit_with(batch_of(trees, seed, writer, n)?, durability(seed, n))?;
+        commits.commit((db, trees), (writer, n), durability(seed, n))?;
         acknowledge(writer, n)?;
         if n.is_multiple_of(FLUSH_EVERY) {
             db.flush()?;
@@ -407,12 +408,13 @@ impl<'a> Left<'a> {
     fn compare(&self, dir: &Path) -> Result<(), Trouble> {
         let db = Db::open_with(dir, calm(self.lab.seed)).map_err(|e| Trouble::from(e).during("the final opening"))?;
         let contents = read::contents(&db).map_err(|t| t.during("the final reading"))?;
+        let commits = Commits::batches_of(self.lab.seed);
         for (writer, &acked) in self.acked.iter().enumerate() {
             let mut model = Model::default();
             model.begin_create(1);
             // One commit more than was acknowledged may have been in progress.
             for n in 1..=acked + 1 {
-                model.begin(&commit_of(self.lab.seed, writer as u8, n));
+                model.begin(&commits.changes(writer as u8, n));
             }
             if acked > 0 {
                 model.acknowledge_change();

@@ -11,5 +11,6 @@ use bifold_sim::{
 fn a_killed_process_loses_nothing_acknowledged() {
     let program = Path::new(env!("CARGO_BIN_EXE_bifold-sim"));
     let report = over_seeds(0..scaled(8), |seed| run(program, seed));
-    report.finish("kill", &[("kills", scaled(8) * 8)]);
+    // On a busy machine a child may be killed before it has committed anything.
+    report.finish("kill", &[("kills", scaled(8) * 8), ("commits fed", scaled(8) / 8)]);
 }

@@ -13,6 +13,11 @@ fn no_commit_of_a_failed_sync_is_reported_as_durable() {
     }
     report.finish(
         "lost_sync",
-        &[("syncs of the log made to fail", scaled(60) / 2), ("syncs of the manifest made to fail", scaled(60) / 10)],
+        &[
+            ("syncs of the log made to fail", scaled(60) / 2),
+            ("syncs of the manifest made to fail", scaled(60) / 10),
+            ("commits fed afterwards", scaled(60) / 10),
+            ("ingests", scaled(60) / 10),
+        ],
     );
 }
