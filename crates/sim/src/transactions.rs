@@ -4,10 +4,15 @@
 //! from both ends and not always to the end, delete keys and ranges, go back to savepoints, give up. Some run under
 //! snapshot isolation. [`check`] then looks for anomalies in what all of them have seen.
 //!
+//! In some histories puts expire, at once or much later; in some a thread ingests into the same keys; in some changes
+//! are kept, and a thread reads the feed ([`fed`]).
+//!
 //! In some histories the power fails meanwhile. The image must hold the state after some commit, no earlier than the
 //! last one that was durable, and the history goes on from there.
 
 pub mod check;
+mod fed;
+mod ingests;
 mod work;
 
 use std::{
@@ -23,12 +28,16 @@ use bifold_io::memory::{Fate, MemoryFs};
 
 use self::{
     check::{Checker, Done, Key, Lists, Step, TransactionEnd},
+    fed::Told,
+    ingests::INGESTS,
     work::{Worker, key_of, list_of},
 };
 use crate::{
-    env, judge,
+    env,
+    feed::INGESTS_WITH_FEED,
+    judge,
     model::NAMES,
-    options::OptionSet,
+    options::{ALL_CHANGES, OptionSet},
     random::Random,
     read::Trouble,
     report::{Report, guarded},
@@ -72,6 +81,26 @@ pub fn again(seed: u64) -> Report {
     report
 }
 
+/// What a history has besides transactions.
+#[derive(Clone, Copy, Debug)]
+struct SessionExtras {
+    /// Puts that expire.
+    expiry: bool,
+    /// Ingests.
+    ingests: bool,
+    /// A change feed.
+    feed: bool,
+}
+
+impl SessionExtras {
+    fn of(seed: u64) -> Self {
+        let mut random = Random::new(seed, "extras of transactions");
+        let (expiry, ways) = (random.chance(50), random.below(5));
+        let feed = ways < 2;
+        Self { expiry, feed, ingests: [2, 3].contains(&ways) || feed && INGESTS_WITH_FEED }
+    }
+}
+
 /// A database in use.
 struct Session {
     db: Db,
@@ -79,6 +108,9 @@ struct Session {
     fs: MemoryFs,
     seed: u64,
     isolation: Isolation,
+    extras: SessionExtras,
+    /// The last change before this life.
+    since: SeqNo,
     /// How many workers have not ended.
     busy: AtomicU64,
     stop: AtomicBool,
@@ -86,13 +118,19 @@ struct Session {
     durable: AtomicU64,
 }
 
+/// What the threads of a life have done, what the feed has told, and what a power loss has left meanwhile.
+type Lived = (Vec<Done>, Told, Option<Image>);
+
 /// What a power loss left, and the last commit that was durable before it.
 type Image = (SeqNo, MemoryFs);
 
 fn live(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let mut random = Random::new(seed, "transactions");
     let set = OptionSet::new(seed, 0, Durability::Buffered);
-    let options = Options { workers: Workers::Threads(2), memory_limit: 8 << 20, ..set.database.clone() };
+    let extras = SessionExtras::of(seed);
+    let retain_changes = extras.feed.then_some(ALL_CHANGES);
+    let workers = Workers::Threads(2);
+    let options = Options { workers, memory_limit: 8 << 20, retain_changes, ..set.database.clone() };
     let isolation = if random.below(6) == 0 { Isolation::Snapshot } else { Isolation::Serializable };
     let (mut fs, mut base, mut first_id) = (env::disk(seed), Lists::new(), 1);
     let lives = if random.below(CRASH_EVERY) == 0 { 2 } else { 1 };
@@ -107,25 +145,30 @@ fn live(seed: u64, report: &mut Report) -> Result<(), Trouble> {
             db.sync()?;
         }
         let life = Session {
+            since: db.snapshot().seqno(),
             db,
             trees,
             fs: fs.clone(),
             seed: seed ^ number << 50,
             isolation,
-            busy: AtomicU64::new(WORKERS),
+            extras,
+            busy: AtomicU64::new(WORKERS + u64::from(extras.ingests)),
             stop: AtomicBool::new(false),
             durable: AtomicU64::new(0),
         };
-        let (all, image) = life.run(first_id, number + 1 < lives)?;
+        let since = life.since;
+        let (all, told, image) = life.run(first_id, number + 1 < lives)?;
         count(&all, isolation, report);
-        first_id += EACH * WORKERS as u32;
+        report.count("commits fed", told.len() as u64);
+        first_id += EACH * WORKERS as u32 + INGESTS;
         let checker = Checker::new(&all, &base, keys())?;
         checker.check()?;
+        life.compare_feed(&told, &checker)?;
         let (floor, next) = life.end(&checker, image)?;
         // Without an image it was just closed.
         let mut after = checker.state(SeqNo::MAX);
         if let Some(next) = next {
-            let held = judge_image(&next, &options, (&checker, floor))?;
+            let held = judge_image(&next, &options, (&checker, floor), since)?;
             fs = next;
             report.count("power losses", 1);
             after = held;
@@ -145,23 +188,37 @@ fn count(all: &[Done], isolation: Isolation, report: &mut Report) {
         Isolation::Serializable => "serializable transactions committed",
         Isolation::Snapshot => "transactions under snapshot isolation committed",
     };
-    report.count(kind, all.iter().filter(|done| done.outcome != TransactionEnd::Nothing).count() as u64);
-    report
-        .count("refused or given up", all.iter().filter(|done| done.outcome == TransactionEnd::Nothing).count() as u64);
+    let mut count = |what, is: fn(&TransactionEnd) -> bool| {
+        report.count(what, all.iter().filter(|done| is(&done.outcome)).count() as u64);
+    };
+    count(kind, |outcome| matches!(outcome, TransactionEnd::Committed(_)));
+    count("ingests", |outcome| matches!(outcome, TransactionEnd::Ingested(_)));
+    count("refused or given up", |outcome| *outcome == TransactionEnd::Nothing);
+    let expired = all.iter().flat_map(|done| &done.steps).filter(|step| matches!(step, Step::WroteExpired(..)));
+    report.count("puts that expire at once", expired.count() as u64);
     let scans = all.iter().flat_map(|done| &done.steps).filter(|step| matches!(step, Step::Scanned(..)));
     report.count("scans", scans.count() as u64);
 }
 
-/// An image holds the state after some commit from `floor` on. Returns that.
-fn judge_image(image: &MemoryFs, options: &Options, of: (&Checker<'_>, SeqNo)) -> Result<Lists, Trouble> {
-    let (checker, floor) = of;
-    let options = Options { workers: Workers::Caller, ..options.clone() };
+/// An image holds the state after some commit from `floor` on, and so does its feed. Returns that.
+fn judge_image(
+    image: &MemoryFs,
+    options: &Options,
+    (checker, floor): (&Checker<'_>, SeqNo),
+    since: SeqNo,
+) -> Result<Lists, Trouble> {
+    // The logs know that changes are kept.
+    let has_feed = options.retain_changes.is_some();
+    let options = Options { workers: Workers::Caller, retain_changes: None, ..options.clone() };
     let db = Db::open_in(env::simulated(image), env::DIR, options).map_err(|e| Trouble::from(e).during("recovery"))?;
     let mut found = Lists::new();
     for (at, name) in NAMES.iter().enumerate() {
         if let Some(tree) = db.existing_keyspace(name)? {
             found.extend(contents(&tree, at)?);
         }
+    }
+    if has_feed {
+        fed::compare_image(&db, since, (checker, floor), &found)?;
     }
     db.close()?;
     let numbers = checker.numbers();
@@ -184,27 +241,32 @@ fn contents(tree: &Keyspace, at: usize) -> Result<Lists, Trouble> {
 
 impl Session {
     /// Runs all threads. Takes an image of a power loss meanwhile if this life `crashes`.
-    fn run(&self, first_id: u32, crashes: bool) -> Result<(Vec<Done>, Option<Image>), Trouble> {
+    fn run(&self, first_id: u32, crashes: bool) -> Result<Lived, Trouble> {
         let image: Mutex<Option<Image>> = Mutex::default();
-        let outcomes: Vec<Result<Vec<Done>, Trouble>> = thread::scope(|scope| {
+        let work = |number: u64| Worker::new(self, number, first_id + EACH * number as u32).run();
+        let busy = |work: &dyn Fn() -> Result<Vec<Done>, Trouble>| {
+            let done = self.guard(work);
+            self.busy.fetch_sub(1, Ordering::AcqRel);
+            done
+        };
+        let (outcomes, told) = thread::scope(|scope| {
+            let (work, busy) = (&work, &busy);
             let keeper = scope.spawn(|| self.guard(|| self.keep(crashes.then_some(&image))));
-            let work = |number: u64| {
-                let worker = Worker::new(self, number, first_id + EACH * number as u32);
-                let done = self.guard(|| worker.run());
-                self.busy.fetch_sub(1, Ordering::AcqRel);
-                done
-            };
-            let workers: Vec<_> = (0..WORKERS).map(|number| scope.spawn(move || work(number))).collect();
-            let mut outcomes: Vec<_> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-            outcomes.push(keeper.join());
-            outcomes.into_iter().map(|o| o.unwrap_or_else(|_| Err(Trouble::wrong("a thread panicked")))).collect()
+            let reader = scope.spawn(|| self.guard(|| self.follow()));
+            let mut writers: Vec<_> = (0..WORKERS).map(|number| scope.spawn(move || busy(&|| work(number)))).collect();
+            if self.extras.ingests {
+                writers.push(scope.spawn(move || busy(&|| self.ingest_all(first_id + EACH * WORKERS as u32))));
+            }
+            let mut outcomes: Vec<_> = writers.into_iter().map(joined).collect();
+            outcomes.push(joined(keeper));
+            (outcomes, joined(reader))
         });
         let all = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?.concat();
-        Ok((all, image.into_inner().unwrap_or_else(PoisonError::into_inner)))
+        Ok((all, told?, image.into_inner().unwrap_or_else(PoisonError::into_inner)))
     }
 
     /// If one thread fails, stops the others.
-    fn guard(&self, work: impl FnOnce() -> Result<Vec<Done>, Trouble>) -> Result<Vec<Done>, Trouble> {
+    fn guard<T>(&self, work: impl FnOnce() -> Result<T, Trouble>) -> Result<T, Trouble> {
         let outcome = guarded(work);
         if outcome.is_err() {
             self.stop.store(true, Ordering::Release);
@@ -216,10 +278,19 @@ impl Session {
         self.stop.load(Ordering::Acquire)
     }
 
+    fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
+    }
+
+    /// From now on everything up to this number survives a power loss.
+    fn is_durable(&self, number: SeqNo) {
+        self.durable.fetch_max(number, Ordering::AcqRel);
+    }
+
     /// Rewrites everything again and again while the others work.
     fn keep(&self, image: Option<&Mutex<Option<Image>>>) -> Result<Vec<Done>, Trouble> {
         let mut random = Random::new(self.seed, "keeper");
-        while !self.is_over() && self.busy.load(Ordering::Acquire) > 0 {
+        while !self.is_over() && self.is_busy() {
             match random.below(8) {
                 0 => self.db.flush()?,
                 1 => self.db.compact()?,
@@ -261,4 +332,8 @@ impl Session {
             None => (0, None),
         })
     }
+}
+
+fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T, Trouble>>) -> Result<T, Trouble> {
+    thread.join().unwrap_or_else(|_| Err(Trouble::wrong("a thread panicked")))
 }

@@ -8,7 +8,13 @@ use bifold_sim::{
 #[test]
 fn no_history_has_an_anomaly() {
     let histories = scaled(400);
-    let least =
-        [("histories", histories), ("power losses", histories / 50), ("serializable transactions committed", 1)];
+    let least = [
+        ("histories", histories),
+        ("power losses", histories / 50),
+        ("serializable transactions committed", 1),
+        ("puts that expire at once", histories / 10),
+        ("ingests", histories / 10),
+        ("commits fed", histories / 10),
+    ];
     over_seeds(0..histories, run).finish("transactions", &least);
 }

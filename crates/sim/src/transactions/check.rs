@@ -43,6 +43,8 @@ pub enum Step {
     Scanned(Key, Key, Lists),
     /// It put a list, or deleted the key.
     Wrote(Key, Option<List>),
+    /// It put a list that expires at once: it sees that itself, and others find nothing.
+    WroteExpired(Key, List),
     /// It deleted all keys from the first to the last, both inclusive.
     Cleared(Key, Key),
 }
@@ -52,6 +54,8 @@ pub enum Step {
 pub enum TransactionEnd {
     /// With this number.
     Committed(SeqNo),
+    /// It is an ingest, behind all commits up to this number and before all later ones.
+    Ingested(SeqNo),
     /// With a conflict, or it was rolled back.
     Nothing,
 }
@@ -132,6 +136,7 @@ impl<'a> Checker<'a> {
         for step in &done.steps {
             match step {
                 Step::Wrote(key, list) => drop(written.insert(*key, list.clone())),
+                Step::WroteExpired(key, _) => drop(written.insert(*key, None)),
                 Step::Cleared(from, to) => written.extend(self.between(*from, *to).map(|key| (key, None))),
                 Step::Read(..) | Step::Scanned(..) => {}
             }
@@ -167,6 +172,15 @@ impl<'a> Checker<'a> {
         numbers.sort_unstable();
         numbers.dedup();
         numbers
+    }
+
+    /// The numbers of all commits, ascending, and whether each is the very number.
+    #[must_use]
+    pub fn commits(&self) -> Vec<(SeqNo, bool)> {
+        let numbered = |(at, done): (usize, &Done)| Some((done.wrote(at)?.0, done.is_transaction()));
+        let mut commits: Vec<_> = self.all.iter().enumerate().filter_map(numbered).collect();
+        commits.sort_unstable();
+        commits
     }
 
     /// Checks everything.
@@ -211,8 +225,10 @@ impl<'a> Checker<'a> {
                 let Done { id, snapshot, .. } = done;
                 let aborted = found.into_iter().flatten().find(|id| self.is_refused(**id) && **id != done.id);
                 let name = aborted.map_or(String::new(), |aborted| format!("G1a: {aborted} was refused: "));
+                let versions = self.versions.get(&key).into_iter().flatten();
+                let versions: Vec<_> = versions.map(|version| (version.number, version.list.as_ref())).collect();
                 let wrong = format!("{name}{id} at {snapshot} read {found:?} at {key:?}, which is {expected:?}");
-                return Err(Trouble::wrong(wrong));
+                return Err(Trouble::wrong(format!("{wrong}; it was, by commits, {versions:?}")));
             }
             Ok(())
         };
@@ -223,6 +239,7 @@ impl<'a> Checker<'a> {
                     self.between(*from, *to).try_for_each(|key| see(&own, key, found.get(&key)))?;
                 }
                 Step::Wrote(key, list) => drop(own.insert(*key, list.clone())),
+                Step::WroteExpired(key, list) => drop(own.insert(*key, Some(list.clone()))),
                 Step::Cleared(from, to) => own.extend(self.between(*from, *to).map(|key| (key, None))),
             }
         }
@@ -298,11 +315,17 @@ type Changes = BTreeMap<Key, Option<List>>;
 impl Done {
     /// The number of its commit if it has written something, with its position `at`.
     pub fn wrote(&self, at: usize) -> Option<(SeqNo, usize)> {
-        let writes = self.steps.iter().any(|step| matches!(step, Step::Wrote(..) | Step::Cleared(..)));
+        let writes = self.steps.iter().any(|step| !matches!(step, Step::Read(..) | Step::Scanned(..)));
         match self.outcome {
-            TransactionEnd::Committed(number) if writes => Some((number, at)),
-            TransactionEnd::Committed(_) | TransactionEnd::Nothing => None,
+            TransactionEnd::Committed(number) | TransactionEnd::Ingested(number) if writes => Some((number, at)),
+            _ => None,
         }
+    }
+
+    /// Whether it is no ingest.
+    #[must_use]
+    pub fn is_transaction(&self) -> bool {
+        !matches!(self.outcome, TransactionEnd::Ingested(_))
     }
 
     /// The number of its commit if everything it has read must be the same then.
@@ -370,6 +393,20 @@ mod tests {
         let writer = done(1, 0, TransactionEnd::Committed(1), append(A, &[], 1).into());
         let reader = done(2, 5, TransactionEnd::Committed(5), vec![Step::Read(A, None)]);
         assert!(verdict(&[writer, reader]).contains("read None"));
+    }
+
+    #[test]
+    fn an_ingest_is_behind_its_number_and_what_expires_at_once_is_seen_by_nobody_else() {
+        let own = vec![Step::WroteExpired(A, vec![1]), Step::Read(A, Some(vec![1])), Step::Wrote(B, Some(vec![1]))];
+        let first = done(1, 0, TransactionEnd::Committed(2), own);
+        let ingest = done(2, 0, TransactionEnd::Ingested(5), vec![Step::Wrote(B, Some(vec![2]))]);
+        let scan = |id, snapshot, found: Lists| {
+            done(id, snapshot, TransactionEnd::Committed(snapshot), vec![Step::Scanned(A, B, found)])
+        };
+        let [old, new] = [1, 2].map(|id| Lists::from([(B, vec![id])]));
+        assert_eq!(verdict(&[first.clone(), ingest.clone(), scan(3, 4, old.clone()), scan(4, 9, new)]), "right");
+        assert!(verdict(&[first.clone(), ingest, scan(3, 9, old)]).contains("read Some([1])"));
+        assert!(verdict(&[first, scan(3, 4, Lists::from([(A, vec![1]), (B, vec![1])]))]).contains("read Some([1])"));
     }
 
     #[test]

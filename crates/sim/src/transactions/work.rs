@@ -1,6 +1,6 @@
 //! A thread that runs random transactions and notes what they see.
 
-use std::{sync::atomic::Ordering, thread};
+use std::{thread, time::Duration};
 
 use bifold::{Durability, Error, Transaction, TransactionOptions};
 
@@ -13,14 +13,20 @@ use crate::{model::NAMES, random::Random, read::Trouble};
 /// Bytes behind a list, at most: with the smaller options some values are separated and others not.
 const PADDING_MAX: u64 = 150;
 
+/// Longer than any run.
+const LONG: Duration = Duration::from_secs(1 << 32);
+
 /// One thread.
 pub(super) struct Worker<'a> {
     life: &'a Session,
     random: Random,
+    /// Decides what expires.
+    expiry: Random,
     first_id: u32,
 }
 
-fn key_bytes(key: u8) -> [u8; 2] {
+/// The bytes of a key.
+pub(super) fn key_bytes(key: u8) -> [u8; 2] {
     [b'k', key]
 }
 
@@ -40,7 +46,8 @@ pub(super) fn list_of(value: &[u8]) -> Result<List, Trouble> {
     Ok(numbers.chunks_exact(4).map(|n| n.iter().fold(0, |number, &byte| number << 8 | u32::from(byte))).collect())
 }
 
-fn value_of(list: &[u32], padding: usize) -> Vec<u8> {
+/// A list with some bytes behind it.
+pub(super) fn value_of(list: &[u32], padding: usize) -> Vec<u8> {
     let mut value = vec![list.len() as u8];
     value.extend(list.iter().flat_map(|number| number.to_be_bytes()));
     value.resize(value.len() + padding, b'.');
@@ -49,7 +56,8 @@ fn value_of(list: &[u32], padding: usize) -> Vec<u8> {
 
 impl<'a> Worker<'a> {
     pub(super) fn new(life: &'a Session, number: u64, first_id: u32) -> Self {
-        Self { life, random: Random::new(life.seed ^ number << 32, "worker"), first_id }
+        let random = |stream| Random::new(life.seed ^ number << 32, stream);
+        Self { life, random: random("worker"), expiry: random("which puts expire"), first_id }
     }
 
     pub(super) fn run(mut self) -> Result<Vec<Done>, Trouble> {
@@ -85,7 +93,7 @@ impl<'a> Worker<'a> {
                 done.outcome = TransactionEnd::Committed(number);
                 // Without writes there is nothing to sync.
                 if durability == Durability::Sync && done.wrote(0).is_some() {
-                    self.life.durable.fetch_max(number, Ordering::AcqRel);
+                    self.life.is_durable(number);
                 }
             }
             Err(Error::Conflict { .. }) => {}
@@ -111,12 +119,7 @@ impl<'a> Worker<'a> {
                 Ok(())
             }
             5 => self.clear(tx, key.0, done),
-            6 => {
-                let value = value_of(&[done.id], self.padding());
-                tx.put(&self.life.trees[key.0], key_bytes(key.1), value)?;
-                done.steps.push(Step::Wrote(key, Some(vec![done.id])));
-                Ok(())
-            }
+            6 => self.put(tx, key, vec![done.id], done),
             _ => self.undo(tx, done),
         }
     }
@@ -143,7 +146,21 @@ impl<'a> Worker<'a> {
     fn append(&mut self, tx: &mut Transaction, key: Key, done: &mut Done) -> Result<(), Trouble> {
         let mut list = self.read(tx, key, done)?;
         list.push(done.id);
-        tx.put(&self.life.trees[key.0], key_bytes(key.1), value_of(&list, self.padding()))?;
+        self.put(tx, key, list, done)
+    }
+
+    /// Puts a list: for good, for long, or so that it expires at once for all others.
+    fn put(&mut self, tx: &mut Transaction, key: Key, list: List, done: &mut Done) -> Result<(), Trouble> {
+        let (tree, bytes, value) = (&self.life.trees[key.0], key_bytes(key.1), value_of(&list, self.padding()));
+        match self.expiry.below(6) {
+            0 if self.life.extras.expiry => {
+                tx.put_with_ttl(tree, bytes, value, Duration::ZERO)?;
+                done.steps.push(Step::WroteExpired(key, list));
+                return Ok(());
+            }
+            1 | 2 if self.life.extras.expiry => tx.put_with_ttl(tree, bytes, value, LONG)?,
+            _ => tx.put(tree, bytes, value)?,
+        }
         done.steps.push(Step::Wrote(key, Some(list)));
         Ok(())
     }
