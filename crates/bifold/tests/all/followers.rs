@@ -3,7 +3,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bifold::{
@@ -11,7 +12,7 @@ use bifold::{
     options::{HashKv, Values},
     verify,
 };
-use bifold_io::{FileSystem, memory::MemoryFs};
+use bifold_io::{Clock, FileSystem, ManualClock, memory::MemoryFs};
 
 use crate::support::{TempDir, entries, tiny};
 
@@ -324,6 +325,75 @@ fn a_follower_does_not_write_and_says_so() {
     let writer = Db::open_with(&path, tiny()).unwrap();
     assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"b"[..]));
     assert_eq!(writer.get("a").unwrap().as_deref(), Some(&b"b"[..]));
+}
+
+/// A clock on which only sleeps take time. It does something in each.
+struct Sleeps {
+    clock: ManualClock,
+    slept: Mutex<Vec<Duration>>,
+    then: Mutex<Box<dyn FnMut(usize) + Send>>,
+}
+
+impl std::fmt::Debug for Sleeps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sleeps")
+    }
+}
+
+impl Clock for Sleeps {
+    fn now(&self) -> Duration {
+        self.clock.now()
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.clock.advance(time);
+        let mut slept = self.slept.lock().unwrap();
+        slept.push(time);
+        (self.then.lock().unwrap())(slept.len());
+    }
+}
+
+#[test]
+fn a_reader_asks_again_after_pauses_that_grow_until_there_is_more_or_the_time_is_over() {
+    let fs = MemoryFs::new();
+    let writer = Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", tiny()).unwrap();
+    let sleeps =
+        Arc::new(Sleeps { clock: ManualClock::default(), slept: Mutex::default(), then: Mutex::new(Box::new(|_| {})) });
+    let env = Env { fs: Arc::new(fs), clock: Arc::clone(&sleeps) as _, ..Env::system() };
+    let mut reader = Db::open_in(env, "/db", following()).unwrap();
+    let slept = || sleeps.slept.lock().unwrap().drain(..).map(|time| time.as_millis()).collect::<Vec<_>>();
+    assert_eq!(slept(), [], "an opening waits for nothing");
+
+    assert!(!reader.refresh_within(Duration::from_millis(350)).unwrap().is_newer);
+    assert_eq!(slept(), [1, 2, 4, 8, 16, 32, 64, 100, 100, 23]);
+    assert!(!reader.refresh_within(Duration::ZERO).unwrap().is_newer);
+    assert_eq!(slept(), []);
+
+    let other = writer.clone();
+    *sleeps.then.lock().unwrap() = Box::new(move |sleep| {
+        if sleep == 3 {
+            other.put("a", "b").unwrap();
+        }
+    });
+    let seen = reader.refresh_within(Duration::MAX).unwrap();
+    assert!(seen.is_newer);
+    assert_eq!((seen.seqno, slept()), (writer.snapshot().seqno(), vec![1, 2, 4]));
+    assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"b"[..]));
+
+    // What is committed in the last pause is still found.
+    let other = writer.clone();
+    *sleeps.then.lock().unwrap() = Box::new(move |sleep| {
+        if sleep == 2 {
+            other.put("a", "c").unwrap();
+        }
+    });
+    assert!(reader.refresh_within(Duration::from_millis(2)).unwrap().is_newer);
+    assert_eq!(slept(), [1, 1]);
+
+    let other = Mutex::new(Some(reader.clone()));
+    *sleeps.then.lock().unwrap() = Box::new(move |_| other.lock().unwrap().take().unwrap().close().unwrap());
+    assert!(matches!(reader.refresh_within(Duration::MAX), Err(Error::Closed { .. })));
+    assert_eq!(slept(), [1]);
 }
 
 #[test]

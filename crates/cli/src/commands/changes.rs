@@ -2,7 +2,6 @@
 
 use std::{
     path::PathBuf,
-    thread,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -33,9 +32,6 @@ pub struct ChangesArgs {
     pub follow: bool,
 }
 
-/// How long `--follow` waits before it looks again.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// `bifold changes`
 pub fn run(args: &ChangesArgs, global: &Global, out: &mut Output) -> Result<()> {
     // Without `--follow`, a database that nobody writes may be on a disk that cannot be written.
@@ -55,9 +51,7 @@ pub fn run(args: &ChangesArgs, global: &Global, out: &mut Output) -> Result<()> 
         if !args.follow {
             return Ok(());
         }
-        while !db.refresh()?.is_newer {
-            thread::sleep(PAUSE);
-        }
+        db.refresh_within(Duration::MAX)?;
     }
 }
 
