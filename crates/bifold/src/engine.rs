@@ -13,10 +13,7 @@
 
 mod parts;
 
-use std::{
-    fmt,
-    sync::{Arc, atomic::AtomicU64},
-};
+use std::{fmt, sync::Arc};
 
 use bifold_contract::{Error, Result, SeqNo};
 use bifold_index::table::TableContext;
@@ -47,7 +44,7 @@ use crate::{
     read::get::Reader,
     state::{health::Health, install::State, snapshot::Snapshots, time::Time, tree::Tree, trees::Trees},
     transaction::memory::TransactionMemory,
-    waiting::{signal::Signal, sync::FairLock},
+    waiting::{signal::Signal, sync::FairLock, visible::LastVisible},
 };
 
 /// One open database.
@@ -68,8 +65,8 @@ pub(crate) struct Engine {
     pub syncs: Arc<Syncs>,
     /// Handles of commits that will be durable.
     pub notices: Arc<Notices>,
-    /// The last sequence number that reads may see.
-    pub visible: Arc<AtomicU64>,
+    /// The last sequence number that reads may see, and who waits for the next one.
+    pub visible: Arc<LastVisible>,
     /// What time it is to entries that expire.
     pub time: Arc<Time>,
     /// Open snapshots.

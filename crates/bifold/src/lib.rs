@@ -66,6 +66,11 @@ struct Readme;
 #[doc = include_str!("../../../docs/followers.md")]
 struct FollowersPage;
 
+/// And that of the page about the change feed.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/changes.md")]
+struct ChangesPage;
+
 mod api;
 mod background;
 mod commit;

@@ -5,3 +5,4 @@ pub(crate) mod signal;
 #[cfg(test)]
 mod signal_tests;
 pub(crate) mod sync;
+pub(crate) mod visible;

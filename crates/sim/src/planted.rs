@@ -130,6 +130,7 @@ const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
 
 const CHANGES: Test = Test::Integration("bifold", "all", "changes::");
+const WAITING: Test = Test::Integration("bifold", "all", "changes::waiting::every_commit");
 
 const MERGES: Test = Test::Integration("bifold", "all", "merges::");
 const CHAINS: Test = Test::Integration("bifold", "all", "merge_chains::");
@@ -327,6 +328,7 @@ pub const ALL: &[Planted] = &[
     bug("states_hold_all_kept_logs", CHANGES),
     bug("followers_trust_pointers", CHANGES),
     bug("kept_logs_with_gaps", CHANGES),
+    bug("commits_wake_no_feed", WAITING),
     bug("keep_before_a_gap", CHANGES),
     bug("filter_overlooks_newer", FILTERS),
     bug("filter_forgets_expiry", FILTERS),

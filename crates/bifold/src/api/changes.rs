@@ -9,6 +9,7 @@
 //! with it: such a commit is no change. Of ingests the logs have no more than a name of the file with the entries.
 
 pub(crate) mod ingested;
+mod wait;
 
 use std::{
     collections::VecDeque,
@@ -92,9 +93,13 @@ pub struct Change {
     pub ends_commit: bool,
 }
 
-/// Iterates over changes. At the last one that is visible it yields `None`; later calls go on from there.
+/// Iterates over changes. At the last one that is visible it yields `None`; later calls go on from there, and
+/// [`Changes::wait`] waits for one.
+///
+/// It keeps the database open, as other handles do, but not while it waits.
 pub struct Changes {
-    handle: Arc<Handle>,
+    /// `None` once it has waited and met the end of the database.
+    handle: Option<Arc<Handle>>,
     /// The number that comes next.
     next: SeqNo,
     at: Option<AtLog>,
@@ -124,15 +129,17 @@ enum Found {
 
 impl Db {
     /// Every change after the one with number `since`, in the order of commits; 0: from the first one on. It includes
-    /// what is committed while it is read: at the end it yields `None`, and the next call looks again. The number of
-    /// the last change seen is where to go on later, after any number of openings.
+    /// what is committed while it is read: at the end it yields `None`, and the next call looks again;
+    /// [`Changes::wait`] waits for more. The number of the last change seen is where to go on later, after any number
+    /// of openings.
     ///
     /// Needs [`Options::retain_changes`](crate::Options::retain_changes). A change is there as soon as its commit is
     /// visible, durable or not: where a power loss may take commits that a reader has seen, commit with
     /// [`Durability::Sync`](crate::Durability::Sync).
     ///
     /// Where another process writes the database ([`Access::Follow`](crate::Access::Follow)), the changes are those up
-    /// to the state that this handle has: after [`Db::refresh`], ask for those after the last one seen.
+    /// to the state that this handle has: after [`Db::refresh`] or [`Db::refresh_within`], ask for those after the last
+    /// one seen.
     ///
     /// ```
     /// use bifold::{Db, Options, RetainChanges};
@@ -174,7 +181,7 @@ impl Db {
             return Err(Error::invalid("changes", reason));
         }
         let of_state = (!engine.options.access.writes()).then_some(logs);
-        let handle = Arc::clone(self.handle());
+        let handle = Some(Arc::clone(self.handle()));
         Ok(Changes { handle, next: since + 1, at: None, ingest: None, of_state, waiting: VecDeque::new() })
     }
 }
@@ -182,9 +189,10 @@ impl Db {
 impl Changes {
     /// Reads the next commit. Returns whether there is one.
     fn read_on(&mut self) -> Result<bool> {
-        let visible = self.handle.engine.reader.visible();
+        let engine = self.engine()?;
+        let visible = engine.reader.visible();
         if self.next > visible {
-            self.handle.engine.health.open()?;
+            engine.health.open()?;
             return Ok(false);
         }
         loop {
@@ -220,8 +228,8 @@ impl Changes {
                 Err(Error::Io { source, .. })
                     if source.kind() == ErrorKind::NotFound && !planted!("states_hold_all_kept_logs") =>
                 {
-                    if let Some(logs) = &mut self.of_state {
-                        *logs = logs_of(&self.handle.engine)?;
+                    if self.of_state.is_some() {
+                        self.of_state = Some(logs_of(self.engine()?)?);
                     }
                 }
                 opened => return opened,
@@ -230,11 +238,16 @@ impl Changes {
     }
 
     fn logs(&self) -> Result<Vec<LogFile>> {
-        self.of_state.clone().map_or_else(|| logs_of(&self.handle.engine), Ok)
+        self.of_state.clone().map_or_else(|| logs_of(self.engine()?), Ok)
+    }
+
+    fn engine(&self) -> Result<&Engine> {
+        let closed = || Error::Closed { what: "the database".into() };
+        self.handle.as_ref().map(|handle| &*handle.engine).ok_or_else(closed)
     }
 
     fn open(&self, log: LogFile) -> Result<AtLog> {
-        let reader = self.handle.engine.dir.open_held(&names::log(log.id))?;
+        let reader = self.engine()?.dir.open_held(&names::log(log.id))?;
         let walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, self.end_of(log, &reader)?);
         Ok(AtLog { log, reader, walk })
     }
@@ -313,7 +326,7 @@ impl Changes {
             self.next = self.next.max(ingest.next);
             return Ok(());
         }
-        match AtIngest::open(&self.handle.engine.dir, ingest) {
+        match AtIngest::open(&self.engine()?.dir, ingest) {
             Err(Error::Io { source, op, path }) if source.kind() == ErrorKind::NotFound => {
                 match self.first_there_without(ingest)? {
                     Some(first) => Err(Error::ChangesGone { since: self.next - 1, first }),
@@ -326,7 +339,7 @@ impl Changes {
 
     /// The first change that is there without the file of an ingest, if it was deleted with the log that leads to it.
     fn first_there_without(&self, ingest: LoggedIngest) -> Result<Option<SeqNo>> {
-        let first = logs_of(&self.handle.engine)?.first().map_or(ingest.next, |log| log.first);
+        let first = logs_of(self.engine()?)?.first().map_or(ingest.next, |log| log.first);
         // Another process sees logs that nobody needs for a moment longer than what they lead to.
         let first = if self.is_writer() { first } else { first.max(ingest.next) };
         Ok((first > self.next).then_some(first))
@@ -346,7 +359,7 @@ impl Changes {
     }
 
     fn named(&self, change: Change) -> Change {
-        let tree = self.handle.engine.trees.get(change.keyspace_id);
+        let tree = self.engine().ok().and_then(|engine| engine.trees.get(change.keyspace_id));
         Change { keyspace: tree.map(|tree| tree.name.clone()), ..change }
     }
 }

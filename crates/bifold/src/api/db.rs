@@ -33,7 +33,8 @@ const KEYSPACE_NAME_MAX: usize = 255;
 /// An open database: a directory that no other process writes to while it is open.
 ///
 /// Cheap to clone and to share between threads. The database closes when [`Db::close`] is called or when its last
-/// handle ([`Db`], [`Keyspace`], [`Snapshot`], [`Transaction`](crate::Transaction)) is dropped.
+/// handle ([`Db`], [`Keyspace`], [`Snapshot`], [`Transaction`](crate::Transaction), and [`Changes`](crate::Changes)
+/// that does not wait) is dropped.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("bifold-doc-{}", std::process::id()));

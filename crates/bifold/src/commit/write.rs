@@ -13,10 +13,7 @@
 //! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`),
 //! one copy into the memtable.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::Arc;
 
 use bifold_contract::{Error, Result, SeqNo, expiry};
 use bifold_format::pointer;
@@ -34,7 +31,7 @@ use crate::{
         wal::Wal,
     },
     state::{health::Health, install::State, tree::Tree},
-    waiting::sync::FairLock,
+    waiting::{sync::FairLock, visible::LastVisible},
 };
 
 /// The approximate size of an encoded pointer.
@@ -77,7 +74,7 @@ pub(crate) struct Committer {
     /// The commit lock, around the log.
     pub wal: Arc<FairLock<Wal>>,
     /// The last sequence number that reads may see.
-    pub visible: Arc<AtomicU64>,
+    pub visible: Arc<LastVisible>,
     pub health: Arc<Health>,
     pub counters: Arc<Counters>,
     pub room: Arc<Room>,
@@ -106,7 +103,7 @@ impl Committer {
     ) -> Result<Option<SeqNo>> {
         self.health.takes_writes()?;
         if ops.is_empty() {
-            return Ok(Some(self.visible.load(Ordering::Acquire)));
+            return Ok(Some(self.visible.seqno()));
         }
         let bytes: u64 = ops.iter().map(Op::bytes).sum();
         if bytes > COMMIT_BYTES_MAX {
@@ -210,7 +207,7 @@ impl Committer {
         laps: &mut Laps<'_>,
     ) -> Result<SeqNo> {
         let last = self.log_and_apply_unseen(wal, (ops, given), durability, laps)?;
-        self.visible.store(last, Ordering::Release);
+        self.visible.show(last);
         Ok(last)
     }
 

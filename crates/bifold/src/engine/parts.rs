@@ -1,6 +1,6 @@
 //! How the parts of a database are put together: who holds what.
 
-use std::sync::{Arc, Mutex, OnceLock, Weak, atomic::AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use bifold_contract::{Error, LogFloor, SeqNo};
 use bifold_index::table::TableContext;
@@ -32,7 +32,7 @@ use crate::{
         tree::Tree, trees::Trees,
     },
     transaction::memory::TransactionMemory,
-    waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock},
+    waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock, visible::LastVisible},
 };
 
 /// What recovery found, from which an engine is made.
@@ -75,7 +75,7 @@ pub(super) struct Shared {
     pub plan: MemoryPlan,
     pub tables: Arc<TableContext>,
     pub wal: Arc<FairLock<Wal>>,
-    pub visible: Arc<AtomicU64>,
+    pub visible: Arc<LastVisible>,
     pub time: Arc<Time>,
     pub snapshots: Arc<Snapshots>,
     pub transactions: Arc<TransactionMemory>,
@@ -107,8 +107,8 @@ impl Shared {
         let reserved = (found.reserve_bytes, found.manifest.snapshot_bytes());
         let free_min = found.options.free_bytes_min;
         let room = Arc::new(Room::new((&found.dir, &found.env.clock), (&trees, &signal), free_min, reserved));
-        let health = Arc::new(Health::new(Arc::clone(&signal), found.options.access, Arc::clone(&found.events)));
-        let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(AtomicU64::new(found.visible)));
+        let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(LastVisible::new(found.visible)));
+        let health = Arc::new(Health::new((&signal, &visible), found.options.access, &found.events));
         let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
         let state = State {
             dir: found.dir.clone(),

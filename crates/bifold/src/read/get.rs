@@ -11,13 +11,7 @@
 //! or compaction dropped before the view was made is then overwritten by something that the read can see. In the
 //! other order a version that the older number still needs could already be dropped.
 
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Acquire},
-    },
-};
+use std::{fmt, sync::Arc};
 
 use bifold_contract::{IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, key::MAX_SEQNO, planted};
 use bifold_format::{filter::key_hash, pointer};
@@ -32,6 +26,7 @@ use crate::{
         time::{ReadTime, Sight, Time},
         tree::{Tree, Values, View},
     },
+    waiting::visible::LastVisible,
 };
 
 /// Point reads and iterators of one database. It takes no lock, and knows neither commits nor jobs.
@@ -44,7 +39,7 @@ pub(crate) struct Reader {
     pub counters: Arc<Counters>,
     pub health: Arc<Health>,
     /// The last sequence number that reads may see.
-    pub visible: Arc<AtomicU64>,
+    pub visible: Arc<LastVisible>,
     /// An iterator may outlive the handles. No other process opens the database before it has ended.
     pub _lock: Arc<dyn FileLock>,
 }
@@ -184,7 +179,7 @@ impl Reader {
 
     /// The last sequence number that reads may see.
     pub fn visible(&self) -> SeqNo {
-        self.visible.load(Acquire)
+        self.visible.seqno()
     }
 
     /// Whether `tree` can be read.

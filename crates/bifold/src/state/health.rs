@@ -8,7 +8,7 @@
 //!
 //! **Invariant.** A thread that fails to append to or to sync the log or the manifest records that here before it
 //! releases the lock that the next writer of that file waits for, and the next writer checks here first. Only this
-//! module notifies waiting threads of a change of health.
+//! module notifies waiting threads of a change of health, those that wait for a commit among them.
 
 use std::{
     any::Any,
@@ -21,7 +21,11 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-use crate::{api::options::Access, background::telling::Events, waiting::signal::Signal};
+use crate::{
+    api::options::Access,
+    background::telling::Events,
+    waiting::{signal::Signal, visible::LastVisible},
+};
 
 /// The state of health of one open database.
 #[derive(Debug, Default)]
@@ -29,15 +33,17 @@ pub(crate) struct Health {
     first_failure: OnceLock<Error>,
     closed: AtomicBool,
     signal: Arc<Signal>,
+    visible: Arc<LastVisible>,
     access: Access,
     events: Arc<Events>,
 }
 
 impl Health {
-    /// A healthy state of a database opened for `access`. A failure notifies the threads that wait at `signal`, and is
-    /// told.
-    pub fn new(signal: Arc<Signal>, access: Access, events: Arc<Events>) -> Self {
-        Self { signal, access, events, ..Self::default() }
+    /// A healthy state of a database opened for `access`. A failure notifies the threads that wait at `signal` and for
+    /// what is `visible`, and is told.
+    pub fn new((signal, visible): (&Arc<Signal>, &Arc<LastVisible>), access: Access, events: &Arc<Events>) -> Self {
+        let (signal, visible, events) = (Arc::clone(signal), Arc::clone(visible), Arc::clone(events));
+        Self { signal, visible, access, events, ..Self::default() }
     }
 
     /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
@@ -48,7 +54,7 @@ impl Health {
             if self.first_failure.set(error.clone()).is_ok() {
                 self.events.poisoned(error);
             }
-            self.signal.notify();
+            self.notify();
         }
         outcome
     }
@@ -111,8 +117,13 @@ impl Health {
     /// Closes the database: all calls fail from now on. Returns whether this call closed it.
     pub fn close(&self) -> bool {
         let is_first = !self.closed.swap(true, Ordering::AcqRel);
-        self.signal.notify();
+        self.notify();
         is_first
+    }
+
+    fn notify(&self) {
+        self.signal.notify();
+        self.visible.wake();
     }
 }
 

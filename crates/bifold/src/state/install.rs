@@ -16,10 +16,7 @@
 pub(crate) mod arrival;
 mod old_logs;
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicU64, Ordering},
-};
+use std::sync::{Arc, Mutex};
 
 use bifold_contract::{
     Edit, Error, FileId, KeyspaceEdit, KeyspaceId, LevelEdit, LogFloor, Result, SeqNo, TableMeta, ValueEdit,
@@ -51,7 +48,10 @@ use crate::{
         tree::{Layer, Tree, Values},
         trees::{self, Trees, state_of},
     },
-    waiting::sync::{FairLock, LockExt},
+    waiting::{
+        sync::{FairLock, LockExt},
+        visible::LastVisible,
+    },
 };
 
 /// The state of a database: what its manifest records, and the trees that readers and writers see.
@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub replaying: Mutex<Option<LogFloor>>,
     pub trees: Arc<Trees>,
     pub numbers: Numbers,
-    pub visible: Arc<AtomicU64>,
+    pub visible: Arc<LastVisible>,
     pub time: Arc<Time>,
     pub clock: Arc<dyn Clock>,
     pub wal: Arc<FairLock<Wal>>,
@@ -111,7 +111,7 @@ impl State {
 
     /// The last sequence number that reads may see.
     pub fn visible(&self) -> SeqNo {
-        self.visible.load(Ordering::Acquire)
+        self.visible.seqno()
     }
 
     /// Installs the result of a flush or compaction of `tree`. `written` is the memtable that the new tables replace,

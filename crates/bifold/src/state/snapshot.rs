@@ -25,7 +25,10 @@ use std::{
 use bifold_contract::{KeyspaceId, Millis, SeqNo, planted};
 
 use super::time::{ReadTime, Sight, Time};
-use crate::{background::work::Work, waiting::sync::LockExt};
+use crate::{
+    background::work::Work,
+    waiting::{sync::LockExt, visible::LastVisible},
+};
 
 /// What holds a snapshot open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,9 +97,9 @@ pub(crate) struct SnapshotCut {
 
 impl Snapshots {
     /// Opens a snapshot of everything visible now.
-    pub fn open(self: &Arc<Self>, visible: &AtomicU64, holder: Holder, now: Duration) -> SnapshotGuard {
+    pub fn open(self: &Arc<Self>, visible: &LastVisible, holder: Holder, now: Duration) -> SnapshotGuard {
         let mut open = self.open.hold();
-        let seqno = visible.load(Ordering::Acquire);
+        let seqno = visible.seqno();
         let time = self.time.if_used().unwrap_or(0);
         let ticket = self.next_ticket.fetch_add(1, Ordering::Relaxed);
         open.insert(ticket, Opened { seqno, time, holder, since: now });

@@ -5,14 +5,14 @@
 //! [`Health::guard`](crate::state::health::Health::guard).
 
 pub(crate) use std::{
-    sync::{Condvar, Mutex, MutexGuard},
+    sync::{
+        Condvar, Mutex, MutexGuard,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread::ThreadId,
 };
 use std::{
-    sync::{
-        PoisonError, TryLockError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{PoisonError, TryLockError, atomic::Ordering::Relaxed},
     time::Duration,
 };
 

@@ -22,6 +22,7 @@ use crate::{
 mod ingests;
 mod readers;
 mod remembered;
+mod waiting;
 
 const ALL_OF_THEM: RetainChanges = RetainChanges { bytes: 1 << 40, age: None };
 

@@ -4,7 +4,6 @@ use std::{
     ops::Bound,
     sync::{
         Mutex,
-        atomic::Ordering,
         mpsc::{self, Receiver, Sender},
     },
     thread,
@@ -102,7 +101,7 @@ fn a_snapshot_reads_what_a_commit_overwrites_that_gc_has_seen_and_readers_have_n
                 thread::yield_now();
             }
             let snapshot = engine.snapshots.open(&engine.visible, Holder::Snapshot, engine.env.clock.now());
-            engine.visible.store(last, Ordering::Release);
+            engine.visible.show(last);
             drop(wal);
             gc.join().unwrap().unwrap();
             snapshot

@@ -6,10 +6,7 @@
 //!
 //! Everything else that an edit needs is done before the lock is taken.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use bifold_contract::{Edit, FileId, LevelEdit, LogFloor, Result, SeqNo, ValueEdit};
 use bifold_index::table::Table;
@@ -79,7 +76,7 @@ impl State {
         tree.change(&self.changing([tree.keyspace]), arrived);
         // GC finds the values from here on, and their entries in the index.
         tree.placement().installed(&edit.values);
-        self.visible.store(last, Ordering::Release);
+        self.visible.show(last);
         Ok(log_floor)
     }
 

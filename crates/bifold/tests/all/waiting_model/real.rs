@@ -6,13 +6,18 @@
 pub mod group_sync;
 #[path = "../../../src/waiting/signal.rs"]
 pub mod signal;
+#[path = "../../../src/waiting/visible.rs"]
+pub mod visible;
 
 /// What `src/sync.rs` is to the engine.
 pub mod sync {
     use std::{sync::PoisonError, time::Duration};
 
     pub use shuttle::{
-        sync::{Condvar, Mutex, MutexGuard},
+        sync::{
+            Condvar, Mutex, MutexGuard,
+            atomic::{AtomicBool, AtomicU64, Ordering},
+        },
         thread::ThreadId,
     };
 
