@@ -84,7 +84,7 @@ pub struct Stats {
     pub gc: GcStats,
     /// Processes that read the database while this one writes it, and what they keep from being deleted.
     pub followers: FollowerStats,
-    /// Threads that wait now, the longest wait first.
+    /// Threads that wait now, the longest wait first. Not those that wait for [`changes`](crate::Changes::wait).
     pub waits: Vec<WaitStats>,
     /// Waits that would never have ended, each a bug in Bifold. The watchdog ended them after 30 seconds.
     pub overdue_waits: u64,

@@ -62,7 +62,7 @@ impl Changes {
             self.handle = None;
         }
         if self.handle.is_none() {
-            self.at = None;
+            (self.at, self.ingest) = (None, None);
         }
         has_change
     }
