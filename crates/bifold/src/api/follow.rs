@@ -31,8 +31,8 @@ impl Db {
     /// It reads what was added to the manifest and the logs, and never makes the writer wait.
     ///
     /// # Errors
-    /// I/O errors; [`Error::Corruption`](crate::Error::Corruption), also if the directory holds an older database than
-    /// before. This handle then sees what it saw, and the next call reads everything again.
+    /// I/O errors; [`Error::Corruption`], also if the directory holds an older database than before. This handle then
+    /// sees what it saw, and the next call reads everything again.
     ///
     /// ```
     /// use bifold::{Access, Db, Options};
