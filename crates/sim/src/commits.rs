@@ -14,7 +14,6 @@ use std::{
 use bifold::{Batch, Db, Durability, Keyspace, RetainChanges};
 
 use crate::{
-    feed::INGESTS_WITH_FEED,
     history::{Until, key_bytes},
     model::{Change, CommitNo, Contents, Entries, Name},
     options::ALL_CHANGES,
@@ -49,8 +48,7 @@ impl Commits {
     pub fn of(seed: u64) -> Self {
         let mut random = Random::new(seed, "extras of commits");
         let (has_expiry, ways) = (random.chance(50), random.below(5));
-        let has_feed = ways < 2;
-        let has_ingests = [2, 3].contains(&ways) || has_feed && INGESTS_WITH_FEED;
+        let (has_feed, has_ingests) = (ways < 2, (1..4).contains(&ways));
         Self { seed, has_expiry, has_ingests, has_feed, ingesting: Mutex::default() }
     }
 
@@ -224,7 +222,7 @@ mod tests {
             let count = all.iter().filter(|commits| has(commits)).count();
             assert!((8..32).contains(&count), "{count} of 40");
         }
-        assert!(all.iter().all(|commits| INGESTS_WITH_FEED || !commits.has_feed() || !ingests(commits)));
+        assert!(all.iter().any(|commits| commits.has_feed() && ingests(commits)));
         for commits in &all {
             for n in 1..40 {
                 let changes = commits.changes(3, n);

@@ -12,10 +12,6 @@ use crate::{
     value::Spec,
 };
 
-/// Whether a database that keeps its changes takes ingests. It refuses them; once it does not, `true` gives the
-/// histories of `kill`, `lost_sync` and `transactions` both at once.
-pub const INGESTS_WITH_FEED: bool = false;
-
 /// One commit of a feed.
 type Commit = Vec<Fed>;
 

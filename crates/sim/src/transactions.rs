@@ -33,9 +33,7 @@ use self::{
     work::{Worker, key_of, list_of},
 };
 use crate::{
-    env,
-    feed::INGESTS_WITH_FEED,
-    judge,
+    env, judge,
     model::NAMES,
     options::{ALL_CHANGES, OptionSet},
     random::Random,
@@ -96,8 +94,7 @@ impl SessionExtras {
     fn of(seed: u64) -> Self {
         let mut random = Random::new(seed, "extras of transactions");
         let (expiry, ways) = (random.chance(50), random.below(5));
-        let feed = ways < 2;
-        Self { expiry, feed, ingests: [2, 3].contains(&ways) || feed && INGESTS_WITH_FEED }
+        Self { expiry, feed: ways < 2, ingests: (1..4).contains(&ways) }
     }
 }
 
