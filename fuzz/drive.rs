@@ -38,6 +38,7 @@ pub fn log(bytes: &[u8]) {
         assert!(record.offset >= end && record.offset < bytes.len() as u64, "record at {}", record.offset);
         end = record.offset + 1;
         record.operations().for_each(drop);
+        let (_what_else, _it_says) = (record.kept(), record.large_before());
     }
     if let Tail::Torn { offset } = reader.tail() {
         assert!(offset <= bytes.len() as u64, "a tail at {offset}");

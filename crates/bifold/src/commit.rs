@@ -2,6 +2,7 @@
 
 pub(crate) mod expiring;
 pub(crate) mod ingest;
+pub(crate) mod kept_large;
 pub(crate) mod kept_logs;
 pub(crate) mod large;
 pub(crate) mod memory;

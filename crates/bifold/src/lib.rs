@@ -83,7 +83,7 @@ mod waiting;
 pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
-    changes::{Change, ChangeKind, Changes, RetainChanges},
+    changes::{Change, ChangeKind, Changes, LargeValue, RetainChanges},
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
     events,

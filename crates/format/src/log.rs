@@ -16,13 +16,15 @@
 //! changes   the first record of a log; payload  17 u8 │ bytes varint │ milliseconds varint │ log varint │ end varint
 //! floor     a record of no operation, with the number of the next one; payload  18 u8 │ log varint
 //! announced a skip that says more; payload  19 u8 │ the number after it varint │ file varint │ its bytes varint
+//! large     the second record of a log; payload  20 u8 │ file varint │ bytes varint │ file varint │ …
 //! ```
 //!
 //! A marker follows a sync and says up to which commit everything is durable. None of that can be a torn tail. A skip
 //! says that no operation has the numbers in between: an ingest has them, or nobody (`log/ingest.rs`). A log that
 //! begins with a record of changes has each value that a commit puts: it is kept for the change feed, within these
-//! limits. In such logs, a floor says that MANIFEST needs no log before that one any more. What an ingest has for the
-//! feed is in a file of its own, which is a log of puts.
+//! limits. In such logs, a floor says that MANIFEST needs no log before that one any more. A record `large` lists the
+//! files of large values that commits name in the log which the record of changes names: the feed needs them as long as
+//! that log. What an ingest has for the feed is in a file of its own, which is a log of puts.
 
 use bifold_contract::{
     Corruption, FileId, KeyspaceId, Millis, SeqNo,
@@ -58,6 +60,7 @@ const SKIP: u8 = 16;
 const CHANGES: u8 = 17;
 const FLOOR: u8 = 18;
 const ANNOUNCED: u8 = 19;
+const LARGE_BEFORE: u8 = 20;
 
 /// The first bytes of the log `file`.
 #[must_use]
@@ -167,6 +170,16 @@ impl<'a> LogEncoder<'a> {
     pub fn floor(&mut self, log: FileId) {
         self.out.push(FLOOR);
         put_varint(self.out, log);
+    }
+
+    /// Makes the record the list of large values that commits name in the kept log before this one: the number and the
+    /// bytes of each file. The list has no other content.
+    pub fn large_before(&mut self, files: impl IntoIterator<Item = (FileId, u64)>) {
+        self.out.push(LARGE_BEFORE);
+        for (file, bytes) in files {
+            put_varint(self.out, file);
+            put_varint(self.out, bytes);
+        }
     }
 
     fn key_only(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8]) {
@@ -363,6 +376,25 @@ impl<'a> LogRecord<'a> {
         self.number_behind(FLOOR, "log floor")
     }
 
+    /// The number and the bytes of each file of a large value that commits name in the kept log before this one, if the
+    /// record is their list.
+    ///
+    /// # Errors
+    /// If it is a list that cannot be decoded.
+    pub fn large_before(&self) -> Result<Option<Vec<(FileId, u64)>>, Corruption> {
+        let Some((&LARGE_BEFORE, rest)) = self.payload.split_first() else { return Ok(None) };
+        let mut input = Input::new(rest, "log record of large values");
+        let mut files = Vec::new();
+        let mut read = || {
+            while !input.is_empty() {
+                files.push((input.varint()?, input.varint()?));
+            }
+            Ok(())
+        };
+        read().map_err(|damage: Corruption| damage.at(self.offset + HEADER_BYTES as u64))?;
+        Ok(Some(files))
+    }
+
     /// The number that is all there is behind a first byte of this `kind`.
     fn number_behind(&self, kind: u8, what: &'static str) -> Result<Option<SeqNo>, Corruption> {
         match self.payload.split_first() {
@@ -379,7 +411,8 @@ impl<'a> LogRecord<'a> {
     /// or that the writer has a bug.
     pub fn operations(&self) -> impl Iterator<Item = Result<Operation<'a>, Corruption>> + use<'a> {
         let base = self.offset + HEADER_BYTES as u64;
-        let has_none = matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES | FLOOR | ANNOUNCED)));
+        let has_none =
+            matches!(self.payload.first(), Some(&(DURABLE | SKIP | CHANGES | FLOOR | ANNOUNCED | LARGE_BEFORE)));
         let mut input = Input::new(if has_none { &[] } else { self.payload }, "log operation");
         let mut failed = false;
         std::iter::from_fn(move || {

@@ -1,9 +1,9 @@
 //! The change feed of a history, compared with the commits of its model: each commit is there once, in order, with its
 //! keyspaces, keys, operations and values, and nothing that GC has moved.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use std::{collections::BTreeMap, io::Read, ops::RangeInclusive, sync::Arc};
 
-use bifold::{Change as Fed, ChangeKind, Changes, Db, Error};
+use bifold::{Change as Fed, ChangeKind, Changes, Db, Error, Value};
 
 use crate::{
     history::Until,
@@ -58,7 +58,7 @@ impl FeedReader {
             Some(changes) => changes,
             None => db.changes(self.since)?,
         };
-        let commits = commits_of(&mut changes, self.since)?;
+        let commits = commits_of(db, &mut changes, self.since)?;
         self.since = commits.last().and_then(|commit| commit.last()).map_or(self.since, |last| last.seqno);
         self.changes = Some(changes);
         Ok(commits)
@@ -82,8 +82,10 @@ impl Feed {
     /// The database's refusal.
     pub fn read(db: &Db) -> Result<Self, Trouble> {
         let (is_kept, is_whole, commits) = match db.changes(0) {
-            Ok(mut changes) => (true, true, commits_of(&mut changes, 0)?),
-            Err(Error::ChangesGone { first, .. }) => (true, false, commits_of(&mut db.changes(first - 1)?, first - 1)?),
+            Ok(mut changes) => (true, true, commits_of(db, &mut changes, 0)?),
+            Err(Error::ChangesGone { first, .. }) => {
+                (true, false, commits_of(db, &mut db.changes(first - 1)?, first - 1)?)
+            }
             Err(Error::InvalidArgument { .. }) => (false, true, Vec::new()),
             Err(error) => return Err(error.into()),
         };
@@ -153,14 +155,17 @@ fn more_than_there_are(found: &[Commit], there: usize) -> Trouble {
     Trouble::wrong(format!("the feed has {} commits, but there were only {there}", found.len()))
 }
 
-/// The commits that have come since the change `since`.
+/// The commits that have come since the change `since`, with their large values.
 ///
 /// # Errors
 /// Changes out of order, half a commit, or the database's refusal.
-pub fn commits_of(changes: &mut Changes, since: u64) -> Result<Vec<Commit>, Trouble> {
+pub fn commits_of(db: &Db, changes: &mut Changes, since: u64) -> Result<Vec<Commit>, Trouble> {
     let (mut commits, mut commit, mut last) = (Vec::new(), Commit::new(), since);
     for change in changes {
-        let change = change?;
+        let mut change = change?;
+        if change.large.is_some() {
+            change.value = Some(read_large(db, &change)?);
+        }
         if change.seqno <= last {
             return Err(Trouble::wrong(format!("change {} follows {last}", change.seqno)));
         }
@@ -172,6 +177,14 @@ pub fn commits_of(changes: &mut Changes, since: u64) -> Result<Vec<Commit>, Trou
         }
     }
     if commit.is_empty() { Ok(commits) } else { Err(Trouble::wrong("the feed ends within a commit")) }
+}
+
+fn read_large(db: &Db, change: &Fed) -> Result<Value, Trouble> {
+    let (mut reader, mut value) = (db.change_reader(change)?, Vec::new());
+    match reader.read_to_end(&mut value) {
+        Ok(_) => Ok(Value::from(value)),
+        Err(error) => Err(error.downcast::<Error>().map_or_else(|error| Trouble::wrong(error.to_string()), Into::into)),
+    }
 }
 
 /// Compares as many commits as there are on both sides.

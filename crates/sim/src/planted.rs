@@ -142,6 +142,7 @@ const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_y
 const SALVAGE: Test = Test::Integration("bifold", "all", "salvage_database::");
 
 const EXPIRY: Test = Test::Integration("bifold", "all", "expiry::");
+const CHANGES_LARGE: Test = Test::Integration("bifold", "all", "changes::large::");
 const LARGE: Test = Test::Integration("bifold", "all", "large::");
 const PIECES: Test = Test::Unit("bifold", "ingest::tests::");
 const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
@@ -313,6 +314,10 @@ pub const ALL: &[Planted] = &[
     bug("forget_kept_logs", CHANGES),
     bug("an_empty_log_is_a_gap", CHANGES),
     bug("feed_jumps_over_deleted_logs", CHANGES),
+    bug("large_deleted_under_the_feed", CHANGES_LARGE),
+    bug("unretained_large_values", CHANGES_LARGE),
+    bug("unlisted_large_values", CHANGES_LARGE),
+    bug("changes_without_large_values", CHANGES_LARGE),
     bug("keep_hollow_logs", KEPT_LOGS),
     bug("begin_without_mark", CHANGES),
     bug("unnoted_floor", CHANGES),

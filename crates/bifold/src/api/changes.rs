@@ -9,6 +9,7 @@
 //! with it: such a commit is no change. Of ingests the logs have no more than a name of the file with the entries.
 
 pub(crate) mod ingested;
+mod large;
 mod wait;
 
 use std::{
@@ -19,9 +20,10 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bifold_contract::{Corruption, Error, IoSource, KeyspaceId, Result, SeqNo, Value, expiry, planted};
+use bifold_contract::{Corruption, Error, IoSource, KeyspaceId, LargeRef, Result, SeqNo, Value, expiry, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
+    large as large_values,
     log::{LogRecord, LoggedIngest, Operation},
     names,
     walk::{Met, Walk},
@@ -85,12 +87,23 @@ pub struct Change {
     pub key: Box<[u8]>,
     /// The value of a put, or the operand of a merge.
     pub value: Option<Value>,
+    /// Instead of the value, if that has a file of its own: [`Db::change_reader`] reads it piece by piece.
+    pub large: Option<LargeValue>,
     /// When what was put expires, if it does. Nothing tells that it has.
     pub expires_at: Option<SystemTime>,
     /// The first key after a deleted range; `None` for one without end.
     pub range_end: Option<Box<[u8]>>,
     /// Whether it is the last one of its commit.
     pub ends_commit: bool,
+}
+
+/// A value of [`Keyspace::put_reader`](crate::Keyspace::put_reader) that has a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LargeValue {
+    /// Its length.
+    pub bytes: u64,
+    named: LargeRef,
 }
 
 /// Iterates over changes. At the last one that is visible it yields `None`; later calls go on from there, and
@@ -304,14 +317,13 @@ impl Changes {
         }
         let operations: std::result::Result<Vec<_>, _> = record.operations().collect();
         let operations = operations.map_err(|damage| damage.of(reader.path()))?;
-        if operations.iter().any(|operation| matches!(operation, Operation::Large { .. })) {
-            let expected = "no large value: `put_reader` is refused where changes are kept";
-            return Err(Corruption::new(record.offset, "log record", expected, "one").of(reader.path()));
-        }
         let is_of_gc = operations.iter().any(is_move) && !planted!("moves_are_changes");
         let numbered = operations.iter().zip(record.first_seqno..).filter(|_| !is_of_gc);
         let unseen = numbered.filter(|(_, seqno)| *seqno >= self.next);
-        self.waiting.extend(unseen.map(|(operation, seqno)| change_of(operation, seqno)));
+        for (operation, seqno) in unseen {
+            let change = change_of(operation, seqno).map_err(|damage| damage.at(record.offset).of(reader.path()))?;
+            self.waiting.push_back(change);
+        }
         let seqno = record.first_seqno + operations.len() as SeqNo;
         if let Some(last) = self.waiting.back_mut() {
             last.ends_commit = true;
@@ -382,10 +394,10 @@ fn is_move(operation: &Operation<'_>) -> bool {
 }
 
 /// What an operation of the log changes.
-fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> Change {
+fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> std::result::Result<Change, Corruption> {
     let keyspace = operation.keyspace();
     let put = |key: &[u8], value: &[u8]| new(keyspace, seqno, ChangeKind::Put, key, Some(value));
-    match *operation {
+    Ok(match *operation {
         Operation::Put { key, value, .. } => put(key, value),
         Operation::Pointer { key, value, pointer, .. } => put(key, value.unwrap_or(pointer)),
         Operation::PutUntil { key, instant, value, .. } => {
@@ -394,15 +406,18 @@ fn change_of(operation: &Operation<'_>, seqno: SeqNo) -> Change {
         Operation::PointerUntil { key, payload, value, .. } => {
             Change { expires_at: Some(moment_of(expiry::split(payload).0)), ..put(key, value.unwrap_or(payload)) }
         }
-        // Not where changes are kept: the step before has refused it.
-        Operation::Large { key, named, .. } => put(key, named),
+        Operation::Large { key, named, .. } => {
+            let named = large_values::decode(named)?;
+            let large = Some(LargeValue { bytes: named.len, named });
+            Change { large, ..new(keyspace, seqno, ChangeKind::Put, key, None) }
+        }
         Operation::Merge { key, operand, .. } => new(keyspace, seqno, ChangeKind::Merge, key, Some(operand)),
         Operation::Delete { key, .. } => new(keyspace, seqno, ChangeKind::Delete, key, None),
         Operation::DeleteRange { start, end, .. } => {
             let change = new(keyspace, seqno, ChangeKind::DeleteRange, start, None);
             Change { range_end: end.map(Into::into), ..change }
         }
-    }
+    })
 }
 
 fn new(keyspace: KeyspaceId, seqno: SeqNo, kind: ChangeKind, key: &[u8], value: Option<&[u8]>) -> Change {
@@ -413,6 +428,7 @@ fn new(keyspace: KeyspaceId, seqno: SeqNo, kind: ChangeKind, key: &[u8], value: 
         kind,
         key: key.into(),
         value: value.map(Value::copy_of),
+        large: None,
         expires_at: None,
         range_end: None,
         ends_commit: false,

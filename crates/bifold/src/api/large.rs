@@ -40,9 +40,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) as for [`Keyspace::put`], if the value is longer, if the
-    /// keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), and where changes are kept
-    /// ([`retain_changes`](crate::Options::retain_changes)); [`Io`](crate::Error::Io) with the error of `value`, or of
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) as for [`Keyspace::put`], if the value is longer, and if the
+    /// keyspace has a [`ttl`](crate::KeyspaceOptions::ttl); [`Io`](crate::Error::Io) with the error of `value`, or of
     /// a file; [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned),
     /// [`ReadOnly`](crate::Error::ReadOnly), [`Closed`](crate::Error::Closed). The key is as it was then, except that
     /// after a failure of the commit itself it may have the new value when the database is opened again, as for any
@@ -104,7 +103,7 @@ impl Db {
     }
 }
 
-/// A value that is read piece by piece: see [`Keyspace::get_reader`].
+/// A value that is read piece by piece: see [`Keyspace::get_reader`] and [`Db::change_reader`].
 ///
 /// Of a large value it has one piece of 256 KiB in memory. Nothing of a piece is handed out before its checksum has
 /// matched: if it does not, reads fail with [`ErrorKind::InvalidData`] and an [`Error`] that names file
@@ -118,7 +117,11 @@ pub struct ValueReader {
 
 impl ValueReader {
     fn of(reader: &Arc<Reader>, value: Option<OpenedValue>) -> Option<Self> {
-        value.map(|value| Self { value, position: 0, reader: Arc::clone(reader) })
+        value.map(|value| Self::begin(reader, value))
+    }
+
+    pub(crate) fn begin(reader: &Arc<Reader>, value: OpenedValue) -> Self {
+        Self { value, position: 0, reader: Arc::clone(reader) }
     }
 
     /// Bytes of the whole value.

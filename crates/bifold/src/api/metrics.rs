@@ -110,6 +110,7 @@ impl Stats {
             ("tables", space.tables_bytes),
             ("values", space.values_bytes),
             ("large", space.large_bytes),
+            ("kept_large", space.kept_large_bytes),
             ("logs", space.logs_bytes),
             ("manifest", space.manifest_bytes),
             ("appends", space.appends_bytes),

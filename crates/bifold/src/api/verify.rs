@@ -8,7 +8,12 @@
 //! While another process writes, it verifies the state that it finds at the beginning, as a reader of that state would
 //! see it ([`crate::state::follow`]). Nothing is deleted until it ends.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use bifold_contract::{Corruption, Error, FileId, LargeFileMeta, Result, TableMeta};
 use bifold_format::names;
@@ -84,7 +89,8 @@ pub fn verify_in(
     }
     let (dir, held, access) = hold(env, dir)?;
     let total_bytes = total_bytes(&dir)?;
-    let mut check = Check { report: VerifyReport::default(), total_bytes, dir, env, access, held };
+    let mut check =
+        Check { report: VerifyReport::default(), total_bytes, dir, env, access, held, large_read: BTreeSet::new() };
     check.begin(names::MANIFEST, &mut progress);
     let state = match check.patiently(|| read_manifest(&check.dir)) {
         Ok(Some(state)) => state,
@@ -150,6 +156,8 @@ struct Check<'a> {
     env: &'a Env,
     access: FileAccess,
     held: VerifyHold,
+    /// Large values that were read.
+    large_read: BTreeSet<FileId>,
 }
 
 fn total_bytes(dir: &Dir) -> Result<u64> {
@@ -196,6 +204,9 @@ impl Check<'_> {
     }
 
     fn large(&mut self, file: &LargeFileMeta, progress: &mut impl FnMut(VerifyProgress<'_>)) {
+        if !self.large_read.insert(file.named.file) {
+            return;
+        }
         self.begin(&names::large(file.named.file), progress);
         let damage = self.patiently(|| large_files::verify(&self.dir, file.keyspace, file.named)).err();
         self.report.problems.extend(damage);
@@ -267,7 +278,7 @@ impl Check<'_> {
         }
     }
 
-    /// Reads the logs that only the change feed needs.
+    /// Reads the logs that only the change feed needs, and the large values that they name.
     fn kept_logs(&mut self, state: &ManifestState, files: &Files, progress: &mut impl FnMut(VerifyProgress<'_>)) {
         let (needed, below): (Vec<FileId>, Vec<FileId>) = files.logs.iter().partition(|&&id| id >= state.log_floor.log);
         let found = self.patiently(|| KeptLogs::find(&self.dir, (&below, &needed), None, Duration::ZERO));
@@ -277,8 +288,10 @@ impl Check<'_> {
         };
         for log in kept.to_verify() {
             self.begin(&names::log(log.0), progress);
-            let damage = self.patiently(|| kept_logs::verify(&self.dir, log)).err();
-            self.report.problems.extend(damage);
+            match self.patiently(|| kept_logs::verify(&self.dir, log)) {
+                Ok(named) => named.iter().for_each(|file| self.large(file, progress)),
+                Err(damage) => self.report.problems.push(damage),
+            }
         }
         for log in kept.files().map(|log| log.id).chain(needed) {
             // What is wrong with the log itself is reported elsewhere.

@@ -7,14 +7,14 @@
 //!
 //! A log that is kept begins with a mark, a record that says so and names the kept log before it, and has all values
 //! that its commits put. So an opening knows which logs are kept, and how long, without being told; and it sees a gap
-//! where a power loss has undone the deletion of an older log only. The entries of ingests are in files of their own
-//! ([`ingests`]).
+//! where a power loss has undone the deletion of an older log only. Large values that its commits put are in files of
+//! their own ([`KeptLarge`]), and so are the entries of ingests ([`ingests`]).
 
 mod ingests;
 
-use std::{collections::VecDeque, path::Path, time::Duration};
+use std::{collections::VecDeque, path::Path, sync::Arc, time::Duration};
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, Result, SeqNo, planted};
+use bifold_contract::{Corruption, Error, FileId, IoSource, LargeFileMeta, Result, SeqNo, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     log::{Kept, LogRecord},
@@ -22,10 +22,14 @@ use bifold_format::{
     walk::{Met, Walk},
 };
 use bifold_io::Dir;
+use bifold_values::parts::large_files::LargeFile;
 
 use self::ingests::KeptIngest;
 pub(crate) use self::ingests::arrived_ingests;
-use super::wal::LogFile;
+use super::{
+    kept_large::{self, KeptLarge},
+    wal::LogFile,
+};
 use crate::{
     api::changes::RetainChanges,
     state::recover::{Files, check_header},
@@ -56,13 +60,17 @@ pub(crate) struct KeptLogs {
     logs: VecDeque<(LogFile, Duration)>,
     /// The files of ingests that these and later logs lead to.
     ingests: Vec<KeptIngest>,
+    /// Large values that these name, and logs that replay needs.
+    pub large: KeptLarge,
 }
 
-/// Files that nobody needs any more. Those of ingests may only go when a power loss cannot bring the logs back.
+/// What nobody needs any more: logs, and what only they have led to. The files of ingests may only go when a power loss
+/// cannot bring the logs back.
 #[derive(Debug, Default)]
 pub(crate) struct NotKept {
     pub logs: Vec<FileId>,
     pub ingests: Vec<FileId>,
+    pub large: Vec<Arc<LargeFile>>,
 }
 
 impl Limits {
@@ -90,6 +98,8 @@ impl KeptLogs {
         let is_interrupted = needed.contains(&Head::Other);
         let (mut logs, mut as_before) = (VecDeque::new(), needed.iter().rev().find_map(Head::limits));
         let mut next_older = needed.iter().find_map(Head::previous);
+        let linking = others.iter().zip(&needed).find(|(_, head)| head.previous().is_some());
+        let (mut linked_by, mut large) = (linking.map(|(&id, _)| id), KeptLarge::default());
         let mut unmarked = None;
         for &id in below.iter().rev().take_while(|_| !is_interrupted) {
             let (limits, first, previous) = match Head::of(dir, id)? {
@@ -107,6 +117,12 @@ impl KeptLogs {
                 Some((next, _)) if id < next && !planted!("kept_logs_with_gaps") => break,
                 _ => {}
             }
+            let named = linked_by.map_or_else(|| kept_large::walked(dir, id), |by| kept_large::listed(dir, by))?;
+            if !kept_large::are_there(dir, &named)? {
+                break;
+            }
+            large.find(id, named);
+            linked_by = Some(id);
             let found = dir.len(&names::log(id))?.unwrap_or(0);
             let bytes = next_older.map_or(found, |(_, bytes)| bytes);
             next_older = Some(previous);
@@ -116,9 +132,10 @@ impl KeptLogs {
         let limits = retain.map_or(as_before, Limits::of);
         if limits.is_none() || planted!("forget_kept_logs") {
             logs.clear();
+            large.clear();
         }
         let newest = logs.back().map_or((0, 0), |(log, _)| (log.id, log.bytes));
-        Ok(Self { limits, newest, unmarked, logs, ingests: Vec::new() })
+        Ok(Self { limits, newest, unmarked, logs, ingests: Vec::new(), large })
     }
 
     /// What the mark at the beginning of the log that comes next says; `None` if it has none.
@@ -153,10 +170,12 @@ impl KeptLogs {
         self.unmarked.into_iter().chain(self.files().map(|log| (log.id, log.bytes)))
     }
 
-    /// Bytes in them and in the files of their ingests. Those from number `upto` on belong to later logs.
+    /// Bytes in them, in files of large values that only they need, and in the files of their ingests. Those from number
+    /// `upto` on belong to later logs.
     fn bytes(&self, upto: SeqNo) -> u64 {
         let first = self.logs.front().map_or(upto, |(log, _)| log.first);
-        self.files().map(|log| log.bytes).sum::<u64>() + self.ingest_bytes(first..upto)
+        let logs: u64 = self.files().map(|log| log.bytes + self.large.left_in(log.id)).sum();
+        logs + self.ingest_bytes(first..upto)
     }
 
     /// Takes logs that nothing else needs from `now` on. Later ones begin with the number `upto`. Returns what to
@@ -180,7 +199,8 @@ impl KeptLogs {
             self.logs.pop_front();
         }
         let first = self.logs.front().map_or(upto, |(log, _)| log.first);
-        NotKept { logs: gone, ingests: self.forget_ingests(first) }
+        let (ingests, large) = (self.forget_ingests(first), self.large.forget(&gone));
+        NotKept { logs: gone, ingests, large }
     }
 }
 
@@ -218,11 +238,12 @@ pub(crate) fn of_reader(dir: &Dir, needed: &[LogFile]) -> Result<Vec<LogFile>> {
     Ok(kept.chain(later).collect())
 }
 
-/// Reads a log that is kept from its first byte to its last one, at least to `commits_end`.
+/// Reads a log that is kept from its first byte to its last one, at least to `commits_end`. Returns the large values that
+/// it names.
 ///
 /// # Errors
 /// Damage, I/O errors.
-pub(crate) fn verify(dir: &Dir, (id, commits_end): (FileId, u64)) -> Result<()> {
+pub(crate) fn verify(dir: &Dir, (id, commits_end): (FileId, u64)) -> Result<Vec<LargeFileMeta>> {
     let reader = dir.open(&names::log(id))?;
     let damage = |at, expected, found| Err(Corruption::new(at, "log record", expected, found).of(reader.path()));
     if reader.len() < commits_end {
@@ -235,11 +256,11 @@ pub(crate) fn verify(dir: &Dir, (id, commits_end): (FileId, u64)) -> Result<()> 
         let expected = "a mark, which says that the log is kept for the change feed";
         return damage(FILE_HEADER_BYTES as u64, expected, "another record, or a damaged one");
     }
-    let mut walk = Walk::new(id, FILE_HEADER_BYTES as u64, reader.len());
+    let (mut walk, mut named) = (Walk::new(id, FILE_HEADER_BYTES as u64, reader.len()), Vec::new());
     loop {
         match walk.step(|buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Recovery))? {
-            Met::Record(..) => {}
-            Met::End => return Ok(()),
+            Met::Record(frame, _) => kept_large::note_named(&LogRecord::of(frame), &reader, &mut named)?,
+            Met::End => return Ok(named),
             // It was synced to its end before anything stopped needing it.
             Met::Torn(at) => return damage(at, "a whole one", "one that is cut short"),
             Met::Damaged { offset, expected, found } => return damage(offset, expected, found),

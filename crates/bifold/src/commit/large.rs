@@ -97,16 +97,10 @@ fn committed(made: Option<u64>, tree: &Tree) -> Result<()> {
 fn check_allowed(committer: &Committer, tree: &Tree) -> Result<()> {
     committer.health.takes_writes()?;
     tree.readable(&committer.health)?;
-    let refused = |reason: String| Err(Error::invalid("put_reader", reason));
-    if committer.wal.hold().keeps_changes() {
-        return refused(
-            "the change feed would not have the value: use `put`, or open the database with `retain_changes` of 0 bytes"
-                .to_owned(),
-        );
-    }
     if tree.view().settings.options.ttl.is_some() {
         let name = &tree.name;
-        return refused(format!("keyspace `{name}` has a `ttl`, and values of `put_reader` do not expire: use `put`"));
+        let reason = format!("keyspace `{name}` has a `ttl`, and values of `put_reader` do not expire: use `put`");
+        return Err(Error::invalid("put_reader", reason));
     }
     Ok(())
 }

@@ -13,6 +13,8 @@
 //! durable commits are always a prefix. After a failed append or sync nothing more is written:
 //! [`crate::state::health`].
 
+mod large;
+
 use std::{
     collections::VecDeque,
     sync::{Arc, Weak},
@@ -124,7 +126,8 @@ impl Wal {
     /// Notes at the beginning of a log that it is kept for the change feed, if it is.
     fn note_changes(&mut self) -> Result<()> {
         let Some(mark) = self.kept.mark() else { return Ok(()) };
-        self.append(0, |encoder| encoder.kept(mark)).map(drop)
+        self.append(0, |encoder| encoder.kept(mark))?;
+        self.note_large(mark.previous)
     }
 
     /// Whether logs are kept for the change feed.

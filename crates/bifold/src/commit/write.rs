@@ -16,7 +16,7 @@
 use std::sync::Arc;
 
 use bifold_contract::{Error, Result, SeqNo, expiry};
-use bifold_format::pointer;
+use bifold_format::{large, pointer};
 use bifold_io::Clock;
 
 use crate::{
@@ -242,6 +242,9 @@ impl Committer {
                 }
             }
         })?;
+        if keeps {
+            retain_large(wal, ops)?;
+        }
         // On a nearly full disk an admitted commit is written at once.
         if durability > Durability::Memory || wal.is_full() || self.room.is_short() {
             wal.write_out()?;
@@ -277,6 +280,18 @@ impl Committer {
         }
         if full.is_empty() { Ok(false) } else { self.state.seal(wal, &full).map(|()| true) }
     }
+}
+
+/// The change feed needs the files that a commit names, which was appended last.
+fn retain_large(wal: &Wal, ops: &[Op<'_>]) -> Result<()> {
+    for op in ops {
+        if let Act::Large(named, _) = op.act {
+            let named = large::decode(named).map_err(|damage| damage.of(format!("keyspace {}", op.tree.name)))?;
+            let file = op.tree.placement().large().find(op.key.len(), named);
+            file.into_iter().for_each(|file| wal.retain_large(file));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the memtable of an operation that puts a large value names files with more than so many bytes. The file of

@@ -107,6 +107,7 @@ impl Shared {
         let reserved = (found.reserve_bytes, found.manifest.snapshot_bytes());
         let free_min = found.options.free_bytes_min;
         let room = Arc::new(Room::new((&found.dir, &found.env.clock), (&trees, &signal), free_min, reserved));
+        let kept_large = found.wal.kept_large();
         let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(LastVisible::new(found.visible)));
         let health = Arc::new(Health::new((&signal, &visible), found.options.access, &found.events));
         let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
@@ -123,6 +124,7 @@ impl Shared {
             time: Arc::clone(&time),
             clock: Arc::clone(&found.env.clock),
             wal: Arc::clone(&wal),
+            kept_large,
             health: Arc::clone(&health),
             room: Arc::clone(&room),
             pace: Arc::clone(&pace),

@@ -37,7 +37,7 @@ use crate::{
         placement::Registry,
     },
     background::work::Work,
-    commit::{pace::Pace, room::Room, wal::Wal},
+    commit::{kept_large::KeptLarge, pace::Pace, room::Room, wal::Wal},
     state::{
         changing::{Changing, NotesChanges},
         health::Health,
@@ -71,6 +71,8 @@ pub(crate) struct State {
     pub time: Arc<Time>,
     pub clock: Arc<dyn Clock>,
     pub wal: Arc<FairLock<Wal>>,
+    /// Large values that the change feed needs.
+    pub kept_large: KeptLarge,
     pub health: Arc<Health>,
     pub room: Arc<Room>,
     pub pace: Arc<Pace>,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::Read,
     path::Path,
     sync::{Arc, Mutex},
     thread,
@@ -20,6 +21,7 @@ use crate::{
 };
 
 mod ingests;
+mod large;
 mod readers;
 mod remembered;
 mod waiting;
@@ -41,6 +43,18 @@ fn value(n: u32, round: u32) -> Vec<u8> {
     format!("{n}.{round} ").into_bytes().repeat(1 + (n % 60) as usize)
 }
 
+/// Long enough for a file of its own.
+fn long(n: u32, round: u32) -> Vec<u8> {
+    value(n, round).into_iter().cycle().take((64 << 10) + 1 + n as usize).collect()
+}
+
+fn read_large(db: &Db, change: &Change) -> Vec<u8> {
+    let mut value = Vec::new();
+    db.change_reader(change).unwrap().read_to_end(&mut value).unwrap();
+    assert_eq!(value.len() as u64, change.large.unwrap().bytes);
+    value
+}
+
 /// What has applied every change so far.
 #[derive(Default)]
 struct Replica {
@@ -50,15 +64,17 @@ struct Replica {
 }
 
 impl Replica {
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, db: &Db, change: Change) {
         assert!(change.seqno > self.seen, "in order");
         assert_eq!(change.keyspace.as_deref(), Some("default"));
         self.seen = change.seqno;
         self.commits += u32::from(change.ends_commit);
+        let value = change.value.as_ref().map(|value| value.to_vec());
+        let value = value.or_else(|| change.large.map(|_| read_large(db, &change)));
         let key = change.key.into_vec();
         match change.kind {
-            ChangeKind::Put => drop(self.entries.insert(key, change.value.unwrap().to_vec())),
-            ChangeKind::Merge => self.entries.entry(key).or_default().extend_from_slice(&change.value.unwrap()),
+            ChangeKind::Put => drop(self.entries.insert(key, value.unwrap())),
+            ChangeKind::Merge => self.entries.entry(key).or_default().extend_from_slice(&value.unwrap()),
             ChangeKind::Delete => drop(self.entries.remove(&key)),
             ChangeKind::DeleteRange => {
                 let end = change.range_end.map(Vec::from);
@@ -69,7 +85,7 @@ impl Replica {
     }
 
     fn catch_up(&mut self, db: &Db) {
-        db.changes(self.seen).unwrap().for_each(|change| self.apply(change.unwrap()));
+        db.changes(self.seen).unwrap().for_each(|change| self.apply(db, change.unwrap()));
     }
 
     fn is_of(&self, ks: &Keyspace, what: &str) {
@@ -110,6 +126,7 @@ fn step(bed: &mut Bed, step: u32, random: &mut impl FnMut(u64) -> u64) {
         19 | 20 => bed.db().collect_garbage().unwrap(),
         21 => drop(ks.touch(key(n), Duration::from_secs(1 << 20)).unwrap()),
         22 => ingest(ks, (n..n + 30).step_by(2), step),
+        23 => ks.put_reader(key(n), &long(n, step)[..]).unwrap(),
         _ => {}
     }
 }

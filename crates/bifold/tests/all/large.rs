@@ -2,7 +2,7 @@
 
 mod behaviours;
 mod crashes;
-mod files;
+pub mod files;
 mod meanwhile;
 
 use std::{

@@ -65,11 +65,12 @@ fn word(kind: ChangeKind) -> &'static str {
     }
 }
 
-/// Number, keyspace, operation, key, and what belongs to it.
+/// Number, keyspace, operation, key, and what belongs to it; of a large value its length.
 fn line(change: &Change) -> String {
     let keyspace = change.keyspace.clone().unwrap_or_else(|| format!("#{}", change.keyspace_id));
     let (name, key) = (escape::escaped(keyspace.as_bytes()), escape::escaped(&change.key));
-    let rest = change.value.as_deref().or(change.range_end.as_deref()).map(escape::escaped);
+    let large = || change.large.map(|large| format!("[{} bytes]", large.bytes));
+    let rest = change.value.as_deref().or(change.range_end.as_deref()).map(escape::escaped).or_else(large);
     let rest = rest.map_or(String::new(), |rest| format!("\t{rest}"));
     format!("{}\t{name}\t{}\t{key}{rest}\n", change.seqno, word(change.kind))
 }
@@ -86,6 +87,9 @@ struct ChangeLine<'a> {
     key: Text,
     #[serde(flatten)]
     value: Option<Text>,
+    /// The length of a value with a file of its own, which is not printed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    large_bytes: Option<u64>,
     #[serde(flatten)]
     range_end: Option<Text>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +119,7 @@ fn json(change: &Change) -> Result<String> {
         kind: word(change.kind),
         key: Text("key", "key_base64", change.key.to_vec()),
         value: change.value.as_ref().map(|value| Text("value", "value_base64", value.to_vec())),
+        large_bytes: change.large.map(|large| large.bytes),
         range_end: change.range_end.as_ref().map(|end| Text("range_end", "range_end_base64", end.to_vec())),
         expires_at_ms: change.expires_at.map(millis),
         ends_commit: change.ends_commit,

@@ -108,6 +108,10 @@ fn space(stats: &Stats, out: &mut Output) -> Result<()> {
         let files = counted(s.large_files, "file", "files");
         out.line(format!("      large values in {files}: {}", bytes(s.large_bytes)))?;
     }
+    if s.kept_large_files > 0 {
+        let files = counted(s.kept_large_files, "file", "files");
+        out.line(format!("      large values of the change feed alone in {files}: {}", bytes(s.kept_large_bytes)))?;
+    }
     for line in drained(s) {
         out.line(format!("      {line}"))?;
     }

@@ -45,6 +45,26 @@ fn changes_are_printed_from_a_number_on() {
     assert_eq!(objects[1]["ends_commit"], true);
 }
 
+/// They are not printed, but their length is.
+#[test]
+fn large_values_are_printed_by_their_length() {
+    let scratch = Scratch::new();
+    let (db, source) = (scratch.path("db"), scratch.path("source"));
+    let retain_changes = Some(RetainChanges { bytes: 1 << 20, age: None });
+    let open = Db::open_with(&db, Options { retain_changes, ..Options::default() }).unwrap();
+    open.put("first", "1").unwrap();
+    open.close().unwrap();
+    std::fs::write(&source, vec![b'x'; 2 << 20]).unwrap();
+    bifold(&["put", text(&db), "film", "--value-file", text(&source)]).ok();
+    bifold(&["put", text(&db), "film", "short"]).ok();
+    let said = bifold(&["changes", text(&db)]).ok();
+    let lines: Vec<&str> = said.lines().map(|line| line.split_once('\t').unwrap().1).collect();
+    assert_eq!(lines, ["default\tput\tfirst\t1", "default\tput\tfilm\t[2097152 bytes]", "default\tput\tfilm\tshort"]);
+    let json = bifold(&["changes", text(&db), "--json", "--since", "1", "--limit", "1"]).ok();
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&object["large_bytes"], object.get("value")), (&(2u64 << 20).into(), None));
+}
+
 /// What is not there is said, and how to have it.
 #[test]
 fn a_database_without_changes_is_refused_with_the_option_to_set() {

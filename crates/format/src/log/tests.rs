@@ -117,6 +117,30 @@ fn a_marker_is_not_a_commit_and_says_what_is_durable() {
 }
 
 #[test]
+fn a_list_of_large_values_is_not_a_commit() {
+    let mut bytes = header(5).to_vec();
+    let files = [vec![(7, 70_000), (u64::MAX, 1)], Vec::new()];
+    for listed in &files {
+        let offset = bytes.len() as u64;
+        let mut encoder = LogEncoder::begin(&mut bytes, 5, offset, 8);
+        encoder.large_before(listed.iter().copied());
+        encoder.finish(Before::Unsynced);
+    }
+    let offset = bytes.len() as u64;
+    let mut encoder = LogEncoder::begin(&mut bytes, 5, offset, 8);
+    encoder.delete(1, b"k");
+    encoder.finish(Before::Unsynced);
+    let records: Vec<_> = LogReader::new(&bytes, 5).unwrap().map(Result::unwrap).collect();
+    let listed: Vec<_> = records.iter().map(|record| record.large_before().unwrap()).collect();
+    assert_eq!(listed, [Some(files[0].clone()), Some(Vec::new()), None]);
+    assert_eq!(records.iter().map(|record| record.operations().count()).collect::<Vec<_>>(), [0, 0, 1]);
+    for payload in [&[LARGE_BEFORE, 0x80][..], &[LARGE_BEFORE, 1]] {
+        let bad = LogRecord { offset: 0, first_seqno: 1, before: Before::Unsynced, payload };
+        assert!(bad.large_before().is_err(), "{payload:?}");
+    }
+}
+
+#[test]
 fn the_bytes_of_a_commit_are_the_documented_ones() {
     let bytes = encode(&[(7, vec![Operation::Put { keyspace: 1, key: b"key", value: b"value" }])]);
     let hex: Vec<String> = bytes[32..].iter().map(|b| format!("{b:02x}")).collect();

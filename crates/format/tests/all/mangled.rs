@@ -122,6 +122,10 @@ fn sample_log() -> Vec<u8> {
         commit.delete_range(1, b"c", None);
         commit.finish(if first == 9 { Before::Synced } else { Before::Unsynced });
     }
+    let offset = bytes.len() as u64;
+    let mut listed = LogEncoder::begin(&mut bytes, 5, offset, 14);
+    listed.large_before([(7, 70_000), (1 << 40, 1 << 30)]);
+    listed.finish(Before::Unsynced);
     bytes
 }
 

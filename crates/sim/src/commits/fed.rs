@@ -48,7 +48,7 @@ impl<'a> FedCommits<'a> {
             Some(changes) => changes,
             None => db.changes(self.since)?,
         };
-        let found = commits_of(&mut changes, self.since)?;
+        let found = commits_of(db, &mut changes, self.since)?;
         self.changes = Some(changes);
         found.iter().map(|commit| self.next(commit)).collect()
     }

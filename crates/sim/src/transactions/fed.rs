@@ -34,7 +34,7 @@ impl Session {
         loop {
             // Whatever is committed before this is in what follows.
             let is_last = self.is_over() || !self.is_busy();
-            told.extend(commits_of(&mut changes, last_of(&told).unwrap_or(self.since))?);
+            told.extend(commits_of(&self.db, &mut changes, last_of(&told).unwrap_or(self.since))?);
             if is_last {
                 return Ok(told);
             }
@@ -52,7 +52,7 @@ impl Session {
         if found != right {
             return Err(Trouble::wrong(format!("the feed has {found} commits, {right} are right")));
         }
-        let again = commits_of(&mut self.db.changes(self.since)?, self.since)?;
+        let again = commits_of(&self.db, &mut self.db.changes(self.since)?, self.since)?;
         if *told == again { Ok(()) } else { Err(Trouble::wrong("the feed tells something else when it is read again")) }
     }
 }
@@ -71,7 +71,7 @@ pub(super) fn compare_image(
     holds: &Lists,
 ) -> Result<(), Trouble> {
     let told = match db.changes(since) {
-        Ok(mut changes) => commits_of(&mut changes, since)?,
+        Ok(mut changes) => commits_of(db, &mut changes, since)?,
         // A new database knows from its first durable commit on that changes are kept.
         Err(Error::InvalidArgument { .. }) => Told::new(),
         Err(error) => return Err(error.into()),

@@ -10,9 +10,11 @@
 //!   came into a table, no manifest has named the file.
 //! * **It is deleted when nobody reads it.** Who reads it holds a [`LargeFile`]. A reader that has found the entry in
 //!   an older view and comes too late looks the key up again, as for a value that has moved.
+//! * **The change feed may need it longer** ([`LargeFile::retain`]).
 //! * **What no manifest names and no log** is left of a crash or of an error, and is deleted by the next opening.
 
 mod reading;
+mod retained;
 mod rewriter;
 mod writer;
 
@@ -79,6 +81,8 @@ pub struct LargeFile {
     reader: OnceLock<Reader>,
     /// It is deleted when nobody has it any more.
     is_obsolete: AtomicBool,
+    /// But not yet: the change feed needs it.
+    is_retained: AtomicBool,
 }
 
 impl std::fmt::Debug for LargeHome {
@@ -107,6 +111,11 @@ impl LargeFiles {
             files.list(meta.named, meta.bytes, true);
         }
         files
+    }
+
+    /// A log names the file, as recovery has found.
+    pub fn know(&self, file: &LargeFileMeta) {
+        self.list(file.named, file.bytes, false);
     }
 
     fn list(&self, named: LargeRef, bytes: u64, is_recorded: bool) {
@@ -246,8 +255,8 @@ impl LargeFiles {
 
 impl LargeFile {
     fn of(home: &Arc<LargeHome>, named: LargeRef, bytes: u64) -> Arc<Self> {
-        let (reader, is_obsolete) = (OnceLock::new(), AtomicBool::new(false));
-        Arc::new(Self { home: Arc::clone(home), named, bytes, reader, is_obsolete })
+        let (is_obsolete, is_retained) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { home: Arc::clone(home), named, bytes, reader: OnceLock::new(), is_obsolete, is_retained })
     }
 
     /// A file that is only read, whatever database it is of.
@@ -289,7 +298,8 @@ impl LargeFile {
 
 impl Drop for LargeFile {
     fn drop(&mut self) {
-        if !*self.is_obsolete.get_mut() {
+        let is_retained = *self.is_retained.get_mut() && !planted!("large_deleted_under_the_feed");
+        if !*self.is_obsolete.get_mut() || is_retained {
             return;
         }
         match self.reader.get() {
@@ -301,8 +311,16 @@ impl Drop for LargeFile {
 }
 
 /// Opens the file that an entry names, and checks its beginning and its end.
-fn open(dir: &Dir, named: LargeRef, (keyspace, key): (KeyspaceId, &[u8])) -> Result<Reader> {
-    let reader = dir.open(&names::large(named.file))?;
+fn open(dir: &Dir, named: LargeRef, of: (KeyspaceId, &[u8])) -> Result<Reader> {
+    open_with(|name| dir.open(name), named, of)
+}
+
+fn open_with(
+    open: impl FnOnce(&str) -> Result<Reader>,
+    named: LargeRef,
+    (keyspace, key): (KeyspaceId, &[u8]),
+) -> Result<Reader> {
+    let reader = open(&names::large(named.file))?;
     let layout = LargeLayout::of(key.len(), named.len);
     check_len(&reader, layout)?;
     let mut head = vec![0; layout.head_bytes()];

@@ -70,7 +70,8 @@ impl AtIngest {
         }
         let mut changes = Vec::new();
         for (operation, seqno) in record.operations().zip(first..) {
-            changes.push(change_of(&operation.map_err(|damage| damage.of(path))?, seqno));
+            let change = operation.and_then(|operation| change_of(&operation, seqno));
+            changes.push(change.map_err(|damage| damage.of(path))?);
         }
         let end = first + changes.len() as SeqNo;
         *next = Some(end);

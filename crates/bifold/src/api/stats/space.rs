@@ -8,6 +8,7 @@
 //!            │                └─ drained_bytes ─┬─ pinned_bytes          until `pinned_by` is dropped
 //!            │                                  └─ awaiting_sync_bytes   until the next GC run, which syncs
 //!            ├─ large_bytes                                      until compactions drop their entries
+//!            ├─ kept_large_bytes                                 until the change feed has no need of them
 //!            ├─ logs_bytes, manifest_bytes, appends_bytes, reserve_bytes
 //!            └─ other_bytes
 //! ```
@@ -24,8 +25,8 @@ use crate::{commit::overwrites::Overwrites, engine::Engine};
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SpaceStats {
-    /// Everything in the directory: the sum of tables, values, large values, logs, manifest, appends, reserve and
-    /// others.
+    /// Everything in the directory: the sum of tables, values, large values, those kept for the change feed alone,
+    /// logs, manifest, appends, reserve and others.
     pub dir_bytes: u64,
     /// Tables in use.
     pub tables_bytes: u64,
@@ -54,6 +55,11 @@ pub struct SpaceStats {
     pub large_files: u64,
     /// Bytes in them.
     pub large_bytes: u64,
+    /// Files of large values that no entry names any more, but a log that is kept for the [change
+    /// feed](crate::Db::changes).
+    pub kept_large_files: u64,
+    /// Bytes in them.
+    pub kept_large_bytes: u64,
     /// Logs.
     pub logs_bytes: u64,
     /// The manifest.
@@ -88,7 +94,8 @@ impl SpaceStats {
         let files = FileBytes::of(engine);
         let (large_files, large_bytes) =
             keyspaces.iter().fold((0, 0), |(files, bytes), k| (files + k.large_files, bytes + k.large_bytes));
-        let in_values = values.all.total_bytes + large_bytes;
+        let (kept_large_files, kept_large_bytes) = engine.state.kept_large.left();
+        let in_values = values.all.total_bytes + large_bytes + kept_large_bytes;
         let known = tables_bytes + in_values + files.logs + files.manifest + files.appends + files.reserve;
         let other_bytes = files.all.saturating_sub(known);
         let dead_values = values.dead();
@@ -108,6 +115,8 @@ impl SpaceStats {
             awaiting_sync_bytes,
             large_files,
             large_bytes,
+            kept_large_files,
+            kept_large_bytes,
             logs_bytes: files.logs,
             manifest_bytes: files.manifest,
             appends_bytes: files.appends,

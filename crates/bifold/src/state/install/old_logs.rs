@@ -2,6 +2,7 @@
 
 use bifold_contract::{Edit, LogFloor, Result, planted};
 use bifold_format::names;
+use bifold_values::parts::large_files::LargeFile;
 
 use super::State;
 use crate::{commit::kept_logs::NotKept, waiting::sync::LockExt};
@@ -25,10 +26,11 @@ impl State {
 
     /// Deletes logs that nobody needs. A failure is counted, and the next opening deletes that log.
     pub(super) fn delete_logs_below(&self, floor: LogFloor) {
-        let NotKept { logs, ingests } = self.wal.hold().forget_below(floor.log, self.clock.now());
+        let NotKept { logs, ingests, large } = self.wal.hold().forget_below(floor.log, self.clock.now());
         for id in logs {
             let _counted = self.dir.remove(&names::log(id));
         }
+        large.into_iter().for_each(LargeFile::release);
         // A log that came back with the power would lead to what is gone.
         if !ingests.is_empty() && (planted!("ingests_before_logs") || self.health.watch(self.dir.sync()).is_ok()) {
             ingests.iter().for_each(|&id| drop(self.dir.remove(&names::ingest(id))));

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::{
     commit::{
+        kept_large,
         kept_logs::{Head, KeptLogs},
         wal::{LogFile, Wal},
     },
@@ -87,7 +88,9 @@ fn remove_leftovers(
     let tables: BTreeSet<FileId> = state.keyspaces.values().flat_map(|k| k.tables.keys().copied()).collect();
     let tables = files.tables.iter().filter(|id| !tables.contains(id)).map(|&id| (id, names::table(id)));
     let values = files.values.iter().filter(|id| !live.contains(id)).map(|&id| (id, names::value(id)));
-    let named: BTreeSet<FileId> = state.large.keys().copied().chain(found.large.keys().copied()).collect();
+    let of_entries = state.large.keys().chain(found.large.keys()).copied();
+    let of_feed = found.named.values().flatten().map(|&(id, _)| id).chain(kept.large.found());
+    let named: BTreeSet<FileId> = of_entries.chain(of_feed).collect();
     let large = files.large.iter().filter(|id| !named.contains(id)).map(|&id| (id, names::large(id)));
     let ingests: BTreeSet<FileId> = kept.ingests().collect();
     let ingests = files.ingests.iter().filter(|id| !ingests.contains(id)).map(|&id| (id, names::ingest(id)));
@@ -108,9 +111,17 @@ fn begin(
 ) -> Result<(ManifestFile, Wal)> {
     let mut needed = Vec::new();
     for log in &found.logs {
-        let has_changes = kept.learn((log.id, log.bytes), &Head::of(dir, log.id)?);
+        let named = found.named.get(&log.id).cloned().unwrap_or_default();
+        // Where changes were not kept for a while, large values that this log names may be gone.
+        let has_all = kept.limits.is_none() || kept_large::are_there(dir, &named)?;
+        let head = if has_all { Head::of(dir, log.id)? } else { Head::Other };
+        let has_changes = kept.learn((log.id, log.bytes), &head);
+        if has_changes && kept.limits.is_some() {
+            kept.large.find(log.id, named);
+        }
         needed.push(LogFile { id: log.id, bytes: log.bytes, first: log.first, has_changes });
     }
+    kept.large.hold(dir, trees, found.large.values());
     let log = numbers.take();
     let forget = |_: &Error| {
         let _the_next_opening_removes_them =

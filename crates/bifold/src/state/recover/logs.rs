@@ -32,7 +32,10 @@ use bifold_io::{Dir, Reader};
 use bifold_values::placement::Located;
 
 use super::{files::NUMBERS_AHEAD_MAX, state::ManifestState};
-use crate::state::tree::Tree;
+use crate::{
+    commit::kept_large::{self, NamedLarge},
+    state::tree::Tree,
+};
 
 /// The shortest read that can tell a torn header from a damaged one.
 const SECTOR_BYTES: u64 = 512;
@@ -52,6 +55,8 @@ pub(crate) struct Logs {
     pub last_file: FileId,
     /// The files of large values that commits name which happened, and which no table may have yet.
     pub large: BTreeMap<FileId, LargeFileMeta>,
+    /// All that commits name which happened, by log: the change feed may need them.
+    pub named: BTreeMap<FileId, NamedLarge>,
     /// Damaged values of commits that happened, which no crash explains.
     pub damaged: Vec<Error>,
 }
@@ -170,7 +175,7 @@ impl<'a> Finder<'a> {
                 Met::Record(frame, len) => {
                     let record = LogRecord::of(frame);
                     self.note(&record, log).map_err(|damage| damage.of(reader.path()))?;
-                    let counts = !self.is_stopped() && self.takes(&record, reader, is_first)?;
+                    let counts = !self.is_stopped() && self.takes(&record, (reader, log.id), is_first)?;
                     if counts && !self.is_stopped() {
                         log.bytes = record.offset + u64::from(len);
                     }
@@ -245,8 +250,8 @@ impl<'a> Finder<'a> {
 
     /// Takes a record. Returns whether it counts. A marker at the end does not: it is not durable itself, and if torn
     /// it would look like the end of all logs.
-    fn takes(&mut self, record: &LogRecord<'_>, reader: &Reader, is_first: bool) -> Result<bool> {
-        let of_log = |damage: Corruption| damage.of(reader.path());
+    fn takes(&mut self, record: &LogRecord<'_>, log: (&Reader, FileId), is_first: bool) -> Result<bool> {
+        let of_log = |damage: Corruption| damage.of(log.0.path());
         let counts = record.skips_to().map_err(of_log)?.is_some() || record.operations().next().is_some();
         if let Some(ingest) = self.pending {
             return if counts { Err(self.without(ingest)) } else { Ok(false) };
@@ -257,7 +262,7 @@ impl<'a> Finder<'a> {
             self.pending = Some(ingest);
             return Ok(false);
         }
-        self.commit(record, reader, is_first).map(|()| counts)
+        self.commit(record, log, is_first).map(|()| counts)
     }
 
     /// The manifest lacks an ingest that was followed by others. A reader beside a writer may have read an older one.
@@ -268,12 +273,12 @@ impl<'a> Finder<'a> {
     }
 
     /// Takes the next commit, if this record is it.
-    fn commit(&mut self, record: &LogRecord<'_>, reader: &Reader, is_first: bool) -> Result<()> {
+    fn commit(&mut self, record: &LogRecord<'_>, (reader, log): (&Reader, FileId), is_first: bool) -> Result<()> {
         let next = self.found.next;
         if record.first_seqno != next && !planted!("serve_torn_tail") {
             if planted!("forget_log_gap") && is_first && self.found.logs.is_empty() {
                 self.found.next = record.first_seqno;
-                return self.commit(record, reader, is_first);
+                return self.commit(record, (reader, log), is_first);
             }
             let found = format!("commit {}: records or a log before it are missing", record.first_seqno);
             let expected = format!("commit {next}, the next one");
@@ -289,12 +294,14 @@ impl<'a> Finder<'a> {
             self.found.next = after;
             return Ok(());
         }
-        let mut leads = Vec::new();
+        let (mut leads, mut named) = (Vec::new(), Vec::new());
         let mut seqno = record.first_seqno;
         for operation in record.operations() {
             let operation = operation.map_err(|damage| damage.of(reader.path()))?;
             self.check_keyspace(&operation, record).map_err(|damage| damage.of(reader.path()))?;
             leads.extend(self.lead(&operation, seqno, (reader, record))?);
+            let file = kept_large::file_of(&operation).map_err(|damage| damage.of(reader.path()))?;
+            named.extend(file.map(|file| (file.named.file, file.bytes)));
             seqno += 1;
         }
         let missing = leads.iter().find(|lead| lead.located == Located::Missing);
@@ -310,6 +317,9 @@ impl<'a> Finder<'a> {
             if lead.located == Located::Damaged {
                 self.damaged.push((lead.seqno, lead.damage(self.dir, "a damaged record")));
             }
+        }
+        if !named.is_empty() {
+            self.found.named.entry(log).or_default().extend(named);
         }
         self.found.next = seqno;
         Ok(())

@@ -118,7 +118,9 @@ impl Replay<'_> {
         for id in files.values.iter().filter(|id| !live.contains(id)) {
             self.state.dir.remove(&names::value(*id))?;
         }
-        let named: BTreeSet<FileId> = found.large.keys().copied().chain(trees.iter().flat_map(large_files)).collect();
+        let mut named: BTreeSet<FileId> =
+            found.large.keys().copied().chain(trees.iter().flat_map(large_files)).collect();
+        named.extend(self.state.kept_large.all());
         for id in files.large.iter().filter(|id| !named.contains(id) && !planted!("large_orphans_stay")) {
             self.state.dir.remove(&names::large(*id))?;
         }

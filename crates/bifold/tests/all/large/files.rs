@@ -20,10 +20,13 @@ use bifold_index::{
 };
 use bifold_io::{Dir, memory::MemoryFs};
 
-/// Whether somebody reads files that nothing names any more.
+/// Whether somebody needs files that no entry names any more.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Others {
     None,
+    /// A change feed, for which every log is kept.
+    Feed,
+    /// Readers.
     Some,
 }
 
@@ -102,8 +105,8 @@ fn in_tables(fs: &MemoryFs, dir: &Path, state: &State) -> BTreeMap<FileId, Keysp
     named
 }
 
-/// The files that commits name which are in no table.
-fn in_logs(fs: &MemoryFs, dir: &Path, state: &State) -> BTreeSet<FileId> {
+/// The files that commits name which are in no table, or all that commits name.
+fn in_logs(fs: &MemoryFs, dir: &Path, state: &State, all: bool) -> BTreeSet<FileId> {
     let mut named = BTreeSet::new();
     for path in fs.files().into_iter().filter(|path| path.parent() == Some(dir)) {
         let FileKind::Log(id) = names::parse(path.file_name().unwrap().to_str().unwrap()) else { continue };
@@ -112,7 +115,7 @@ fn in_logs(fs: &MemoryFs, dir: &Path, state: &State) -> BTreeSet<FileId> {
             let record = record.unwrap();
             for (operation, seqno) in record.operations().zip(record.first_seqno..) {
                 if let Operation::Large { keyspace, named: said, .. } = operation.unwrap()
-                    && state.flushed.get(&keyspace).is_some_and(|&flushed| seqno > flushed)
+                    && (all || state.flushed.get(&keyspace).is_some_and(|&flushed| seqno > flushed))
                 {
                     named.insert(large::decode(said).unwrap().file);
                 }
@@ -132,10 +135,11 @@ pub fn check(fs: &MemoryFs, dir: &Path, others: Others, what: &str) {
     for (id, (_, bytes)) in &state.large {
         assert_eq!(found.get(id), Some(bytes), "{what}: file {id}");
     }
-    let needed: BTreeSet<FileId> = recorded.into_keys().chain(in_logs(fs, dir, &state)).collect();
+    let needed: BTreeSet<FileId> =
+        recorded.into_keys().chain(in_logs(fs, dir, &state, others == Others::Feed)).collect();
     let found: BTreeSet<FileId> = found.into_keys().collect();
     match others {
-        Others::None => assert_eq!(found, needed, "{what}: in the directory, and needed"),
+        Others::None | Others::Feed => assert_eq!(found, needed, "{what}: in the directory, and needed"),
         Others::Some => assert!(found.is_superset(&needed), "{what}: {needed:?} are needed, {found:?} are there"),
     }
 }
