@@ -170,8 +170,8 @@ impl KeptLogs {
         self.unmarked.into_iter().chain(self.files().map(|log| (log.id, log.bytes)))
     }
 
-    /// Bytes in them, in files of large values that only they need, and in the files of their ingests. Those from number
-    /// `upto` on belong to later logs.
+    /// Bytes in them, in files of large values that only they need, and in the files of their ingests. Those from
+    /// number `upto` on belong to later logs.
     fn bytes(&self, upto: SeqNo) -> u64 {
         let first = self.logs.front().map_or(upto, |(log, _)| log.first);
         let logs: u64 = self.files().map(|log| log.bytes + self.large.left_in(log.id)).sum();
@@ -238,8 +238,8 @@ pub(crate) fn of_reader(dir: &Dir, needed: &[LogFile]) -> Result<Vec<LogFile>> {
     Ok(kept.chain(later).collect())
 }
 
-/// Reads a log that is kept from its first byte to its last one, at least to `commits_end`. Returns the large values that
-/// it names.
+/// Reads a log that is kept from its first byte to its last one, at least to `commits_end`. Returns the large values
+/// that it names.
 ///
 /// # Errors
 /// Damage, I/O errors.

@@ -102,12 +102,10 @@ impl Shared {
         let (snapshots, counters) = (Snapshots::of(&work, &time), Arc::<Counters>::default());
         let space = Arc::new(Space::new(&snapshots, &work));
         let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
-        let background_rate = found.options.background_bytes_per_second;
+        let (free_min, background_rate) = (found.options.free_bytes_min, found.options.background_bytes_per_second);
         let pace = Arc::new(Pace::new(found.plan.memtable, background_rate, &found.env.clock, &paced_by));
         let reserved = (found.reserve_bytes, found.manifest.snapshot_bytes());
-        let free_min = found.options.free_bytes_min;
         let room = Arc::new(Room::new((&found.dir, &found.env.clock), (&trees, &signal), free_min, reserved));
-        let kept_large = found.wal.kept_large();
         let (wal, visible) = (Arc::new(FairLock::new(found.wal)), Arc::new(LastVisible::new(found.visible)));
         let health = Arc::new(Health::new((&signal, &visible), found.options.access, &found.events));
         let transactions = Arc::new(TransactionMemory::of(&found.plan, &found.tables));
@@ -124,7 +122,7 @@ impl Shared {
             time: Arc::clone(&time),
             clock: Arc::clone(&found.env.clock),
             wal: Arc::clone(&wal),
-            kept_large,
+            kept_large: wal.hold().kept_large(),
             health: Arc::clone(&health),
             room: Arc::clone(&room),
             pace: Arc::clone(&pace),
