@@ -154,7 +154,7 @@ fn an_ingest_is_above_what_is_flushed_with_it() {
             faulty.clear();
             report
         });
-        assert_eq!(report.level, 0, "{placement:?}: the put was not written with it");
+        assert_eq!(report.level, 0, "{placement:?}: it is below what was written with it");
         let model: Model = [10, 12, 14].into_iter().map(|n| (key(n), value(n, 1))).collect();
         check(ks, &model, &format!("{placement:?}"));
         db.compact().unwrap();
