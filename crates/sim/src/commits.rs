@@ -1,8 +1,9 @@
 //! The commits of writers that have keys and numbers of their own: they follow from a seed, the writer and the number.
 //! So whoever finds a database in which writers were stopped can tell which of their commits it has.
 //!
-//! A seed decides what they have besides puts and deletes: entries that expire, or have, in every other one; ingests in
-//! two of five; a change feed in two of five ([`fed`]). One ingest is one commit, into one keyspace.
+//! A seed decides what they have besides puts and deletes: entries that expire, or have, in every other one, and operands
+//! of a merge operator in half of the rest; ingests in three of five; a change feed in two of five ([`fed`]), half of
+//! these with ingests. One ingest is one commit, into one keyspace.
 
 pub mod fed;
 
@@ -11,7 +12,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use bifold::{Batch, Db, Durability, Keyspace, RetainChanges};
+use bifold::{Batch, Db, Durability, Keyspace, Options};
 
 use crate::{
     history::{Until, key_bytes},
@@ -19,7 +20,7 @@ use crate::{
     options::ALL_CHANGES,
     random::Random,
     read::Trouble,
-    value::Spec,
+    value::{self, OPERAND_BYTES_MIN, Spec},
 };
 
 /// One commit in so many is an ingest.
@@ -36,6 +37,8 @@ const KEYS: u64 = 60;
 pub struct Commits {
     seed: u64,
     has_expiry: bool,
+    /// Nothing expires in a keyspace with a merge operator.
+    has_merges: bool,
     has_ingests: bool,
     has_feed: bool,
     /// A database has one open ingest at a time.
@@ -49,19 +52,25 @@ impl Commits {
         let mut random = Random::new(seed, "extras of commits");
         let (has_expiry, ways) = (random.chance(50), random.below(5));
         let (has_feed, has_ingests) = (ways < 2, (1..4).contains(&ways));
-        Self { seed, has_expiry, has_ingests, has_feed, ingesting: Mutex::default() }
+        let has_merges = !has_expiry && random.chance(50);
+        Self { seed, has_expiry, has_merges, has_ingests, has_feed, ingesting: Mutex::default() }
     }
 
-    /// Those of a seed if it has neither ingests nor a change feed.
+    /// Those of a seed if it has neither ingests nor a change feed nor a merge operator.
     #[must_use]
     pub fn batches_of(seed: u64) -> Self {
-        Self { has_ingests: false, has_feed: false, ..Self::of(seed) }
+        Self { has_merges: false, has_ingests: false, has_feed: false, ..Self::of(seed) }
     }
 
-    /// Which changes its database keeps: all, or those that it kept before.
+    /// Options that a database of these commits needs. It keeps all changes, or those that it kept before.
     #[must_use]
-    pub fn retain_changes(&self) -> Option<RetainChanges> {
-        self.has_feed.then_some(ALL_CHANGES)
+    pub fn suit(&self, mut options: Options) -> Options {
+        options.retain_changes = self.has_feed.then_some(ALL_CHANGES);
+        if self.has_merges {
+            options.keyspace.merge = Some(value::operator());
+            options.merge_operators = value::operators();
+        }
+        options
     }
 
     /// Whether changes are kept.
@@ -86,7 +95,7 @@ impl Commits {
             return self.ingested(writer, n);
         }
         let mut random = self.random(writer, n, "kill");
-        let mut expiry = self.random(writer, n, "which puts expire");
+        let mut extras = self.random(writer, n, "which puts expire");
         let writes = random.within(1, 5);
         let mut changes: Vec<Change> = (0..writes)
             .map(|_| {
@@ -96,7 +105,11 @@ impl Commits {
                     return Change::Delete(name, key);
                 }
                 let len = if random.chance(90) { random.within(0, 300) } else { random.within(300, 6000) };
-                self.put(&mut expiry, name, key, Spec { tag: n as u32, len: len as u32 })
+                let value = Spec { tag: n as u32, len: len as u32 };
+                if self.has_merges && extras.below(3) == 0 {
+                    return Change::Merge(name, key, value.at_least(OPERAND_BYTES_MIN));
+                }
+                self.put(&mut extras, name, key, value)
             })
             .collect();
         changes.extend((0..2).map(|name| Change::Put(name, number_key(writer), number_of(n))));
@@ -218,9 +231,10 @@ mod tests {
         let changes = |commits: &Commits| (1..40).flat_map(|n| commits.changes(0, n)).collect::<Vec<_>>();
         let expires = |commits: &Commits| changes(commits).iter().any(|c| matches!(c, Change::PutUntil(..)));
         let ingests = |commits: &Commits| (1..40).any(|n| commits.is_ingest(0, n));
-        for has in [&expires as &dyn Fn(&Commits) -> bool, &ingests, &Commits::has_feed] {
+        let merges = |commits: &Commits| changes(commits).iter().any(|c| matches!(c, Change::Merge(..)));
+        for has in [&expires as &dyn Fn(&Commits) -> bool, &ingests, &merges, &Commits::has_feed] {
             let count = all.iter().filter(|commits| has(commits)).count();
-            assert!((8..32).contains(&count), "{count} of 40");
+            assert!((5..32).contains(&count), "{count} of 40");
         }
         assert!(all.iter().any(|commits| commits.has_feed() && ingests(commits)));
         for commits in &all {

@@ -85,8 +85,9 @@ struct ChildRun {
 /// The database's, and a wrong feed.
 pub fn child(dir: &Path, seed: u64, next: &[CommitNo], since: SeqNo) -> Result<(), Trouble> {
     let commits = Commits::of(seed);
-    let db = Db::open_with(dir, Options { retain_changes: commits.retain_changes(), ..options(seed) })?;
-    let second = db.keyspace(NAMES[1], KeyspaceOptions { filter_bits_per_key: 0, ..options(seed).keyspace })?;
+    let options = commits.suit(options(seed));
+    let db = Db::open_with(dir, options.clone())?;
+    let second = db.keyspace(NAMES[1], KeyspaceOptions { filter_bits_per_key: 0, ..options.keyspace })?;
     let trees = [db.default_keyspace().clone(), second];
     let (out, stop, durability) = (Mutex::new(std::io::stdout()), AtomicBool::new(false), durability(seed));
     let writing = ChildRun { db, trees, commits, durability, out, stop };
@@ -199,8 +200,9 @@ fn kill_again_and_again(program: &Path, dir: &Path, seed: u64, report: &mut Repo
             lives.run_and_kill(program, life, if number % 2 == 0 { LifeFrom::Start } else { LifeFrom::Commit })?;
         report.count("kills", 1);
         // The logs know that changes are kept: every other opening says nothing.
-        let retain_changes = lives.commits.retain_changes().filter(|_| number % 2 == 0);
-        let db = Db::open_with(dir, Options { retain_changes, ..options(seed) });
+        let options = lives.commits.suit(options(seed));
+        let retain_changes = options.retain_changes.filter(|_| number % 2 == 0);
+        let db = Db::open_with(dir, Options { retain_changes, ..options });
         let db = db.map_err(|e| Trouble::from(e).during("open after a kill"))?;
         lives.judge(&db, &heard, report)?;
         db.close()?;

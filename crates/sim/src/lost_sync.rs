@@ -52,7 +52,7 @@ fn fail_one(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     let mut options = OptionSet::new(seed, 0, Durability::Sync).database;
     options.workers = Workers::Threads(2);
     let commits = Commits::of(seed);
-    options.retain_changes = commits.retain_changes();
+    options = commits.suit(options);
     let of_log = random.chance(70);
     if of_log && random.chance(70) {
         options.memtable_bytes = 1 << 20;
