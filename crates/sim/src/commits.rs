@@ -1,9 +1,9 @@
 //! The commits of writers that have keys and numbers of their own: they follow from a seed, the writer and the number.
 //! So whoever finds a database in which writers were stopped can tell which of their commits it has.
 //!
-//! A seed decides what they have besides puts and deletes: entries that expire, or have, in every other one, and operands
-//! of a merge operator in half of the rest; ingests in three of five; a change feed in two of five ([`fed`]), half of
-//! these with ingests. One ingest is one commit, into one keyspace.
+//! A seed decides what they have besides puts and deletes: entries that expire, or have, in every other one, and
+//! operands of a merge operator in half of the rest; ingests in three of five; a change feed in two of five ([`fed`]),
+//! half of these with ingests. One ingest is one commit, into one keyspace.
 
 pub mod fed;
 
