@@ -60,16 +60,16 @@ pub(crate) struct KeptLogs {
     logs: VecDeque<(LogFile, Duration)>,
     /// The files of ingests that these and later logs lead to.
     ingests: Vec<KeptIngest>,
+    /// Those that only logs led to which are not kept any more.
+    leaving: Vec<FileId>,
     /// Large values that these name, and logs that replay needs.
     pub large: KeptLarge,
 }
 
-/// What nobody needs any more: logs, and what only they have led to. The files of ingests may only go when a power loss
-/// cannot bring the logs back.
+/// What nobody needs any more: logs, and large values that only they have led to.
 #[derive(Debug, Default)]
 pub(crate) struct NotKept {
     pub logs: Vec<FileId>,
-    pub ingests: Vec<FileId>,
     pub large: Vec<Arc<LargeFile>>,
 }
 
@@ -135,7 +135,7 @@ impl KeptLogs {
             large.clear();
         }
         let newest = logs.back().map_or((0, 0), |(log, _)| (log.id, log.bytes));
-        Ok(Self { limits, newest, unmarked, logs, ingests: Vec::new(), large })
+        Ok(Self { limits, newest, unmarked, logs, ingests: Vec::new(), leaving: Vec::new(), large })
     }
 
     /// What the mark at the beginning of the log that comes next says; `None` if it has none.
@@ -199,8 +199,8 @@ impl KeptLogs {
             self.logs.pop_front();
         }
         let first = self.logs.front().map_or(upto, |(log, _)| log.first);
-        let (ingests, large) = (self.forget_ingests(first), self.large.forget(&gone));
-        NotKept { logs: gone, ingests, large }
+        self.forget_ingests(first);
+        NotKept { large: self.large.forget(&gone), logs: gone }
     }
 }
 

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! A file is needed as long as the log is kept that announces it. That log began before the ingest had its numbers, and
-//! later logs begin after it: so a file is needed if its first number is not below that of the oldest log.
+//! later logs begin after it: so a file is needed if its first number is not below that of the oldest log. It is
+//! deleted when that log is gone and cannot come back with the power.
 
-use std::ops::Range;
+use std::{collections::BTreeSet, ops::Range};
 
 use bifold_contract::{Corruption, FileId, IoSource, LogFloor, Result, SeqNo, planted};
 use bifold_format::{
@@ -21,6 +22,7 @@ use bifold_format::{
 use bifold_io::Dir;
 
 use super::{HEAD_BYTES, KeptLogs};
+use crate::state::recover::Files;
 
 /// A file with the entries of an ingest.
 #[derive(Clone, Copy, Debug)]
@@ -52,17 +54,19 @@ impl KeptLogs {
     ) -> Result<()> {
         let oldest = self.files().next().map(|log| log.first).or(floor.map(|floor| floor.first));
         let numbers = oldest.unwrap_or(next)..next;
-        for &file in files.iter().filter(|_| self.limits.is_some()) {
+        if self.limits.is_none() {
+            self.leaving = files.to_vec();
+            return Ok(());
+        }
+        for &file in files {
             let name = names::ingest(file);
-            let Some(first) = first_number(dir, file)?.filter(|first| numbers.contains(first)) else { continue };
+            let Some(first) = first_number(dir, file)?.filter(|first| numbers.contains(first)) else {
+                self.leaving.push(file);
+                continue;
+            };
             self.ingests.push(KeptIngest { file, bytes: dir.len(&name)?.unwrap_or(0), first });
         }
         Ok(())
-    }
-
-    /// The files of ingests.
-    pub fn ingests(&self) -> impl Iterator<Item = FileId> + '_ {
-        self.ingests.iter().map(|ingest| ingest.file)
     }
 
     /// Bytes in the files of ingests that have these numbers.
@@ -70,10 +74,22 @@ impl KeptLogs {
         self.ingests.iter().filter(|ingest| numbers.contains(&ingest.first)).map(|ingest| ingest.bytes).sum()
     }
 
-    /// Forgets the files of ingests that come before number `first`. Returns them.
-    pub(super) fn forget_ingests(&mut self, first: SeqNo) -> Vec<FileId> {
+    /// No kept log leads to the ingests before number `first` any more.
+    pub(super) fn forget_ingests(&mut self, first: SeqNo) {
         let first = if planted!("ingests_kept_forever") { 0 } else { first };
-        self.ingests.extract_if(.., |ingest| ingest.first < first).map(|ingest| ingest.file).collect()
+        self.leaving.extend(self.ingests.extract_if(.., |ingest| ingest.first < first).map(|ingest| ingest.file));
+    }
+
+    /// The files of ingests that no kept log leads to, if only logs of `known` are there. Others led to them: they are
+    /// deleted, but a reader beside this process may hold them.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn take_leaving(&mut self, dir: &Dir, known: &BTreeSet<FileId>) -> Result<Vec<FileId>> {
+        let is_alone = planted!("ingests_before_logs")
+            || self.leaving.is_empty()
+            || Files::list(dir)?.logs.iter().all(|log| known.contains(log));
+        Ok(if is_alone { std::mem::take(&mut self.leaving) } else { Vec::new() })
     }
 }
 

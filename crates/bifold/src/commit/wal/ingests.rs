@@ -1,6 +1,8 @@
 //! What the log says of ingests.
 
-use bifold_contract::{Result, SeqNo, planted};
+use std::collections::BTreeSet;
+
+use bifold_contract::{FileId, Result, SeqNo, planted};
 use bifold_format::log::LoggedIngest;
 
 use super::Wal;
@@ -24,5 +26,13 @@ impl Wal {
     /// An ingest that was announced has arrived.
     pub fn has_arrived(&mut self, ingest: LoggedIngest, first: SeqNo) {
         self.kept.keep_ingest(ingest, first);
+    }
+
+    /// The files of ingests to which no log leads any more, if only logs of `known` are there.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn take_leaving(&mut self, known: &BTreeSet<FileId>) -> Result<Vec<FileId>> {
+        self.kept.take_leaving(&self.dir, known)
     }
 }

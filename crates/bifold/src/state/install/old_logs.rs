@@ -26,14 +26,28 @@ impl State {
 
     /// Deletes logs that nobody needs. A failure is counted, and the next opening deletes that log.
     pub(super) fn delete_logs_below(&self, floor: LogFloor) {
-        let NotKept { logs, ingests, large } = self.wal.hold().forget_below(floor.log, self.clock.now());
+        let NotKept { logs, large } = self.wal.hold().forget_below(floor.log, self.clock.now());
         for id in logs {
             let _counted = self.dir.remove(&names::log(id));
         }
         large.into_iter().for_each(LargeFile::release);
-        // A log that came back with the power would lead to what is gone.
-        if !ingests.is_empty() && (planted!("ingests_before_logs") || self.health.watch(self.dir.sync()).is_ok()) {
-            ingests.iter().for_each(|&id| drop(self.dir.remove(&names::ingest(id))));
+        let _poisons_if_it_must = self.delete_ingests();
+    }
+
+    /// Deletes the files of ingests to which no log leads any more. A log that came back with the power would lead to
+    /// what is gone.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn delete_ingests(&self) -> Result<()> {
+        let mut wal = self.wal.hold();
+        let known = wal.files().into_iter().chain(wal.kept().files()).map(|log| log.id).collect();
+        let leaving = wal.take_leaving(&known)?;
+        drop(wal);
+        if !leaving.is_empty() && !planted!("ingests_before_logs") {
+            self.health.watch(self.dir.sync())?;
         }
+        leaving.iter().for_each(|&id| drop(self.dir.remove(&names::ingest(id))));
+        Ok(())
     }
 }

@@ -92,9 +92,7 @@ fn remove_leftovers(
     let of_feed = found.named.values().flatten().map(|&(id, _)| id).chain(kept.large.found());
     let named: BTreeSet<FileId> = of_entries.chain(of_feed).collect();
     let large = files.large.iter().filter(|id| !named.contains(id)).map(|&id| (id, names::large(id)));
-    let ingests: BTreeSet<FileId> = kept.ingests().collect();
-    let ingests = files.ingests.iter().filter(|id| !ingests.contains(id)).map(|&id| (id, names::ingest(id)));
-    let all = tables.chain(values).chain(large).chain(ingests);
+    let all = tables.chain(values).chain(large);
     // The last number stays in use: a crash now must not lead to a second file with it.
     let leftovers: Vec<String> = all.filter(|&(id, _)| id < files.last).map(|(_, name)| name).collect();
     leftovers.iter().try_for_each(|name| dir.remove(name))?;

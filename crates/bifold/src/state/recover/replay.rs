@@ -126,17 +126,11 @@ impl Replay<'_> {
         }
         let wal = self.state.wal.hold();
         let kept: BTreeSet<FileId> = wal.files().into_iter().chain(wal.kept().files()).map(|f| f.id).collect();
-        let ingests: BTreeSet<FileId> = wal.kept().ingests().collect();
         drop(wal);
         for id in files.logs.iter().filter(|id| !kept.contains(id)) {
             self.state.dir.remove(&names::log(*id))?;
         }
-        let ingests: Vec<_> = files.ingests.iter().filter(|id| !ingests.contains(id)).collect();
-        if !ingests.is_empty() {
-            // As where logs are deleted later.
-            self.state.dir.sync()?;
-        }
-        ingests.iter().try_for_each(|id| self.state.dir.remove(&names::ingest(**id)))
+        self.state.delete_ingests()
     }
 }
 
