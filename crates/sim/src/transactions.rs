@@ -5,7 +5,7 @@
 //! snapshot isolation. [`check`] then looks for anomalies in what all of them have seen.
 //!
 //! In some histories puts expire, at once or much later; in some a thread ingests into the same keys; in some changes
-//! are kept, and a thread reads the feed ([`fed`]).
+//! are kept, and a thread reads the feed (`fed.rs`).
 //!
 //! In some histories the power fails meanwhile. The image must hold the state after some commit, no earlier than the
 //! last one that was durable, and the history goes on from there.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    ops::Range,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -246,7 +245,7 @@ fn an_ingest_that_did_not_arrive_leaves_nothing() {
         })));
         ingest(bed.ks(), 0..50, 1);
         bed.fs.set_hook(None);
-        let mut found: Range<usize> = usize::MAX..0;
+        let mut found = BTreeSet::new();
         for image in std::mem::take(&mut *images.lock().unwrap()) {
             let open = |access| {
                 let options = Options { access, ..bed.options.clone() };
@@ -257,8 +256,8 @@ fn an_ingest_that_did_not_arrive_leaves_nothing() {
                 let mut replica = Replica::default();
                 replica.catch_up(&db);
                 replica.is_of(db.default_keyspace(), &format!("{placement:?}, {access:?}"));
-                found = found.start.min(replica.entries.len())..found.end.max(replica.entries.len());
-                assert!(replica.commits <= 3 && replica.entries.len() >= 1);
+                found.insert(replica.entries.len());
+                assert!(replica.commits <= 3 && !replica.entries.is_empty());
                 if access == Access::ReadWrite {
                     db.put(key(1), "2").unwrap();
                 }
@@ -266,7 +265,7 @@ fn an_ingest_that_did_not_arrive_leaves_nothing() {
             }
             assert_eq!(files(&image), usize::from(replica_len(&bed, &image) > 1), "{placement:?}");
         }
-        assert_eq!(found, 1..50, "{placement:?}: without it, and with it");
+        assert_eq!(found, BTreeSet::from([1, 50]), "{placement:?}: without it, and with it");
     }
 }
 
