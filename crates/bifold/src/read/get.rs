@@ -13,7 +13,7 @@
 
 use std::{fmt, sync::Arc};
 
-use bifold_contract::{IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, key::MAX_SEQNO, planted};
+use bifold_contract::{IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, planted};
 use bifold_format::{filter::key_hash, pointer};
 use bifold_index::{lookup::Lookup, table::TableContext, visible::without_instant};
 use bifold_io::{Clock, Dir, fs::FileLock};
@@ -396,12 +396,14 @@ impl Reader {
         Ok(all)
     }
 
-    /// The newest value of `key` whatever the snapshots: for conditions checked under the commit lock.
+    /// The newest value of `key` whatever the snapshots: for conditions, which are checked under the commit lock, where
+    /// everything is visible, and perhaps once before. Before, what is not visible must not be read: the values of an
+    /// ingest can be found only after its entries.
     ///
     /// # Errors
     /// As [`Reader::get`].
     pub fn current(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<Option<Value>> {
-        self.find_now(tree, key, || Sight::now(MAX_SEQNO))
+        self.find_now(tree, key, || Sight::now(self.visible()))
     }
 
     /// The value that `key` had at `snapshot`, which is open. Unlike [`Reader::get`] it is not counted as a read of the
