@@ -198,6 +198,8 @@ impl fmt::Debug for ValueReader {
 fn as_io(error: Error) -> io::Error {
     let kind = match &error {
         Error::Corruption { .. } => ErrorKind::InvalidData,
+        // Whoever reads to the end would try again and say nothing. Calls that can be repeated were repeated below.
+        Error::Io { source, .. } if source.kind() == ErrorKind::Interrupted => ErrorKind::Other,
         Error::Io { source, .. } => source.kind(),
         _ => ErrorKind::Other,
     };
