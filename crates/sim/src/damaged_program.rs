@@ -8,8 +8,9 @@
 //! names a file. No command changes the database. What salvage creates is sound.
 //!
 //! The address space is limited to the sum of the least that the same command needs for the sound database (found by
-//! bisection), the `memory_limit` given to it, and the damaged files, which may be mapped. The system lets us limit
-//! nothing but address space. Most of that goes to the program's own pages, its libraries and its threads' stacks,
+//! bisection), the `memory_limit` given to it, and the damaged files, which may be mapped; where a large value is, also
+//! of what one takes, because damage of a log may bring one back that the sound database no longer has. The system lets
+//! us limit nothing but address space. Most of that goes to the program's own pages, its libraries and its threads' stacks,
 //! hence the bisection.
 
 use std::{
@@ -58,6 +59,9 @@ const _: () = assert!(MEMORY_LIMIT == 1 << 20, "SETTING says the same");
 /// The step of the address space limits, and the highest limit.
 const STEP_KIB: u64 = 256;
 const SPACE_MAX_KIB: u64 = 1 << 20;
+
+/// A large value is printed as a line of base64, from a buffer that doubles.
+const COPIES_OF_A_LARGE_VALUE: u64 = 5;
 
 /// Two starts of a program may not need the same number of pages: its mappings are at random addresses.
 const SLACK_KIB: u64 = 1 << 10;
@@ -191,11 +195,25 @@ impl<'a> DamagedStage<'a> {
         bounded(&command, kib, &self.root).map(Some).map_err(|e| self.cannot(&e))
     }
 
+    /// The bytes of the longest large value that is there.
+    fn longest_large(&self) -> io::Result<u64> {
+        let is_large = |path: &Path| path.extension().is_some_and(|end| end == "large");
+        let mut longest = 0;
+        for file in fs::read_dir(self.db())? {
+            let file = file?;
+            if is_large(&file.path()) {
+                longest = longest.max(file.metadata()?.len());
+            }
+        }
+        Ok(longest)
+    }
+
     /// Damages the database and runs all commands on it.
     fn check(&self, change: &Mutation, report: &mut Report) -> Result<(), Trouble> {
         self.put(change).map_err(|e| self.cannot(&e))?;
         let bytes: u64 = change.files.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        let more_kib = (MEMORY_LIMIT + bytes) / 1024 + SLACK_KIB;
+        let large_bytes = self.longest_large().map_err(|e| self.cannot(&e))? * COPIES_OF_A_LARGE_VALUE;
+        let more_kib = (MEMORY_LIMIT + bytes + large_bytes) / 1024 + SLACK_KIB;
         report.count(self.fixture.session(), 1);
         for act in ACTS {
             // Damage may leave fewer files, so a command may have nothing to do.
