@@ -9,9 +9,9 @@
 //!
 //! The address space is limited to the sum of the least that the same command needs for the sound database (found by
 //! bisection), the `memory_limit` given to it, and the damaged files, which may be mapped; where a large value is, also
-//! of what one takes, because damage of a log may bring one back that the sound database no longer has. The system lets
-//! us limit nothing but address space. Most of that goes to the program's own pages, its libraries and its threads' stacks,
-//! hence the bisection.
+//! of what one takes, because damage of a log may bring one back that the sound database no longer has. The system
+//! lets us limit nothing but address space. Most of that goes to the program's own pages, its libraries and its
+//! threads' stacks, hence the bisection.
 
 use std::{
     collections::BTreeMap,
