@@ -8,6 +8,6 @@ use bifold_sim::{
 
 #[test]
 fn crashes_in_recovery_lose_nothing_that_the_first_crash_left() {
-    let report = over_seeds(0..scaled(6), |seed| run("nested", seed, nested_sizes(), None));
-    report.finish("nested", &[("crashes in recovery", scaled(6) * 10)]);
+    let report = over_seeds(0..scaled(3), |seed| run("nested", seed, nested_sizes(), None));
+    report.finish("nested", &[("crashes in recovery", scaled(3) * 10)]);
 }
