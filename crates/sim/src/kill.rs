@@ -5,7 +5,7 @@
 //! seed alone ([`Commits`]). After the kill, each writer's data must be the state after one of its commits, no earlier
 //! than the last one whose acknowledgement the parent has read. A directory is killed many times before it is deleted.
 //!
-//! Where changes are kept, the child reads its feed beside its writers and tells the parent what it finds. That
+//! Where changes are kept, the child reads its feed while its writers write, and tells the parent what it finds. That
 //! survives the kill, too, and the feed has the same commits as the database, with the same numbers as before.
 
 use std::{

@@ -1,4 +1,4 @@
-//! The entries of ingests, which no log has: each ingest has a file of them, written beside its tables.
+//! The entries of ingests, which no log has: each ingest has a file of them, written with its tables.
 //!
 //! ```text
 //! log       │ commit 7 │ announced: up to 41, in 000012.ingest │ commit 42 │

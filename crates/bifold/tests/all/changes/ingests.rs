@@ -157,7 +157,7 @@ fn no_power_loss_leaves_a_log_without_its_ingests() {
             taken.lock().unwrap().extend((0..4).map(|n| disk.power_loss(Fate::Random(call * 4 + n))));
         }
     })));
-    // A reader holds files that are deleted, and lets go of them in an order of its own.
+    // A reader holds files that are deleted. They go when it ends, in any order.
     let mut follower = follow(&bed, &FaultyFs::over_memory(bed.fs.clone()));
     for round in 0..12 {
         ingest(bed.ks(), 0..100, round);

@@ -1,4 +1,4 @@
-//! Files that the change feed needs beside their entries: those that its logs name.
+//! Files that the change feed needs, with or without an entry: those that its logs name.
 //!
 //! ```text
 //! retained ─┬─ the store drops the entry ─▶ only the feed needs it ─▶ released ─▶ deleted
