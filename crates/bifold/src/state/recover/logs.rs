@@ -253,7 +253,7 @@ impl<'a> Finder<'a> {
     fn takes(&mut self, record: &LogRecord<'_>, log: (&Reader, FileId), is_first: bool) -> Result<bool> {
         let of_log = |damage: Corruption| damage.of(log.0.path());
         let counts = record.skips_to().map_err(of_log)?.is_some() || record.operations().next().is_some();
-        // If its numbers are used again, an opening has found that it never arrived. A reader may hold the log for longer.
+        // If its numbers are used again, an opening has found that it never arrived. A reader may hold its log.
         self.pending.take_if(|_| counts && record.first_seqno == self.found.next);
         if let Some(ingest) = self.pending {
             return if counts { Err(self.without(ingest)) } else { Ok(false) };
