@@ -3,9 +3,9 @@
 
 /// What is run, and the variable that sets its amount.
 const ALL: [(&str, &str, &str); 3] = [
-    ("-p bifold-sim --", "BIFOLD_SIM_SCALE", "200"),
+    ("-p bifold-sim --", "BIFOLD_SIM_SCALE", "100"),
     // The program from outside: failing system calls, and damaged databases under limits.
-    ("-p bifold-cli --test all -- injected:: damaged::", "BIFOLD_SIM_SCALE", "200"),
+    ("-p bifold-cli --test all -- injected:: damaged::", "BIFOLD_SIM_SCALE", "100"),
     // What the fuzz targets do, on mangled encodings, this many times each.
     ("-p bifold-format --test all mangled --", "BIFOLD_FUZZ_ROUNDS", "20000"),
 ];

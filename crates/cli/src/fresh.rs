@@ -10,7 +10,7 @@ use bifold::{Access, Db, Env, IfMissing, Options};
 
 use crate::{
     failure::{Failure, Result},
-    interrupt::Unfinished,
+    interrupt::{Unfinished, making},
 };
 
 /// The suffix of an incomplete directory.
@@ -56,7 +56,7 @@ impl Fresh {
     /// Makes a database, fills it with `fill`, writes all of it as tables, and closes it.
     pub fn fill<T>(&self, options: Options, fill: impl FnOnce(&Db) -> Result<T>) -> Result<T> {
         let options = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options };
-        let filled = Db::open_with(&self.partial, options).map_err(Failure::from).and_then(|db| {
+        let filled = making(|| Db::open_with(&self.partial, options)).map_err(Failure::from).and_then(|db| {
             let filled = fill(&db)?;
             db.flush()?;
             db.close()?;

@@ -89,6 +89,13 @@ fn forget(undo: &Undo) {
     }
 }
 
+/// Does what makes something of an [`Unfinished`] anew, such as opening a database in it. An interruption waits until
+/// this is done: otherwise it could remove a directory that is made again before the program ends.
+pub fn making<T>(make: impl FnOnce() -> T) -> T {
+    let _held = list();
+    make()
+}
+
 /// Blocks if another thread is ending the program by a signal: a failure because files were deleted must not be
 /// reported then.
 pub fn wait_if_ending() {

@@ -18,6 +18,15 @@ const SEPARATED_ENTRY_BYTES: u64 = 20;
 /// If tables alone exceed the target, writers are slowed this much later.
 const UNREACHABLE_LEEWAY: f64 = 0.09;
 
+/// How full the space of a keyspace is, against its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Fullness {
+    /// The share of the slack that is taken, if that slows writers; else 0.
+    pub share: f64,
+    /// The bytes that the target allows beyond live values.
+    pub slack_bytes: u64,
+}
+
 /// What decides how much of a keyspace's space is garbage that can go.
 pub(crate) struct Space {
     snapshots: Arc<Snapshots>,
@@ -85,27 +94,27 @@ impl Space {
 
     /// Whether there is no room for the copies of a GC run before the files that others drained are deleted.
     pub fn is_full(&self, tree: &Tree) -> bool {
-        self.space_taken(tree) >= SPACE_FULL
+        self.space_taken(tree).share >= SPACE_FULL
     }
 
     /// How much of the slack of a tree's space target is taken.
-    fn space_taken(&self, tree: &Tree) -> f64 {
+    fn space_taken(&self, tree: &Tree) -> Fullness {
         let (pressure, mut space) = (self.pressure(tree), tree.placement().space());
         space.live_bytes = space.live_bytes.saturating_sub(tree.placement().stale_bytes(&pressure));
-        let fullness = pressure.fullness(&space);
-        if pressure.is_reachable(&space) {
-            return fullness;
-        }
+        let (share, slack_bytes) = (pressure.fullness(&space), pressure.slack(&space) as u64);
         // A trickle only helps to hold a target that is reachable. Each further byte is harder to free here:
         // nearly everything is live.
-        (fullness - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.03)
+        let is_reachable = pressure.is_reachable(&space);
+        let share = if is_reachable { share } else { (share - UNREACHABLE_LEEWAY).min(SPACE_FULL - 0.03) };
+        Fullness { share, slack_bytes }
     }
 
-    /// The same if it slows writers; else 0.
-    pub fn fullness(&self, tree: &Tree) -> f64 {
+    /// The same if it slows writers; else nothing.
+    pub fn fullness(&self, tree: &Tree) -> Fullness {
         let fullness = self.space_taken(tree);
         // While there is no garbage to free, slower writers would only take longer to produce some.
-        if space_rate(fullness, 1.0).is_some() && self.is_freeing(tree) { fullness } else { 0.0 }
+        let slows = space_rate(fullness, 1.0).is_some() && self.is_freeing(tree);
+        if slows { fullness } else { Fullness::default() }
     }
 }
 

@@ -7,9 +7,9 @@
 //!   four times the recent rate of writing memtables, through that rate itself at x = 2.5, to 0.8 of it.
 //! * **space**: `f` = garbage and tables, as a share of what the space target allows beyond live values. GC starts
 //!   at f = 0.75. From f = 0.70 on the allowed rate falls from four times the rate at which GC recently freed space,
-//!   through that rate itself at f = 0.85; but only while GC runs or could run. From f = `SPACE_FULL` on it is a
-//!   trickle for all threads together, whatever GC does, and commits wait for all of it: a disk can be slower than
-//!   ever before. Only commits to a keyspace that is this full are slowed.
+//!   through that rate itself at f = 0.85; but only while GC runs or could run. From f = `SPACE_FULL` on commits wait
+//!   for all of their delay, and the rate falls steeply, to a trickle for all threads together at f = 0.98, whatever GC
+//!   does: a disk can be slower than ever before. Only commits to a keyspace that is this full are slowed.
 //! * **debt**: from [`rates::DEBT_SLOW`] on, a feedback loop: each time a job ends, the allowed rate falls by a tenth
 //!   if debt still grows and rises by a tenth if it shrinks.
 //!
@@ -36,7 +36,11 @@ use bifold_io::{Clock, rate::RateBudget};
 
 use crate::{
     api::stats::counters::Counters,
-    background::{places::Places, space::Space, work::Work},
+    background::{
+        places::Places,
+        space::{Fullness, Space},
+        work::Work,
+    },
     commit::op::Op,
     state::{tree::Tree, trees::Trees},
     waiting::sync::LockExt,
@@ -106,13 +110,13 @@ pub(crate) struct PacedBy<'a> {
 struct Behind {
     sealed: usize,
     debt: f64,
-    fullness: f64,
+    fullness: Fullness,
 }
 
 impl Behind {
     /// Whether nothing in it slows writers. Debt has no effect below [`DEBT_FREE`].
     fn is_in_shape(&self) -> bool {
-        self.sealed == 0 && self.debt < DEBT_FREE && self.fullness == 0.0
+        self.sealed == 0 && self.debt < DEBT_FREE && self.fullness.share == 0.0
     }
 }
 
@@ -214,7 +218,7 @@ impl Pace {
     fn show(&self, behind: &BTreeMap<KeyspaceId, Behind>) {
         let sealed = behind.values().map(|of| of.sealed).max().unwrap_or(0);
         self.sealed_max.store(sealed as u64, Relaxed);
-        self.is_tight.store(behind.values().any(|of| of.fullness > 0.0), Relaxed);
+        self.is_tight.store(behind.values().any(|of| of.fullness.share > 0.0), Relaxed);
     }
 
     /// The feedback on debt. `bytes`: all bytes committed so far.
@@ -287,7 +291,8 @@ impl Pace {
         }
         for tree in self.trees.of(&stale) {
             let of_tree = self.behind(&tree);
-            tree.looks.fullness.store((of_tree.fullness * 1000.0) as u64, Relaxed);
+            tree.looks.slack_bytes.store(of_tree.fullness.slack_bytes, Relaxed);
+            tree.looks.fullness.store((of_tree.fullness.share * 1000.0) as u64, Relaxed);
             if !of_tree.is_in_shape() {
                 behind.insert(tree.keyspace, of_tree);
             }
@@ -297,7 +302,7 @@ impl Pace {
     }
 
     fn behind(&self, tree: &Tree) -> Behind {
-        let fullness = if tree.separates { self.space.fullness(tree) } else { 0.0 };
+        let fullness = if tree.separates { self.space.fullness(tree) } else { Fullness::default() };
         Behind { sealed: tree.view().sealed.len(), debt: tree.debt(), fullness }
     }
 

@@ -118,8 +118,10 @@ pub(crate) struct Looks {
     pub written: AtomicU64,
     /// The value of `written` at which the next check is due.
     pub due_at: AtomicU64,
-    /// How full its space is, in thousandths of its target, if that slows writers; else 0.
+    /// How much of the slack of its space target is taken, in thousandths, if that slows writers; else 0.
     pub fullness: AtomicU64,
+    /// The bytes that the space target allows beyond live values, if `fullness` is not 0.
+    pub slack_bytes: AtomicU64,
 }
 
 /// The options of a tree in force, and what follows from them.

@@ -24,7 +24,7 @@ use super::compare;
 use crate::{
     args::Global,
     failure::{Failure, Result},
-    interrupt::Unfinished,
+    interrupt::{Unfinished, making},
     open,
     output::{Output, Tone},
 };
@@ -304,10 +304,10 @@ impl BenchArgs {
 }
 
 fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn Store>> {
-    match args.peer {
-        None => Ok(Box::new(BifoldStore::open(dir, options)?)),
+    making(|| match args.peer {
+        None => Ok(Box::new(BifoldStore::open(dir, options)?) as Box<dyn Store>),
         Some(peer) => Ok(peer.open(dir, &options)?),
-    }
+    })
 }
 
 /// The directory of the database; a temporary one is removed on drop.
@@ -323,7 +323,7 @@ impl Place {
         let temporary = || std::env::temp_dir().join(format!("bifold-bench-{}", std::process::id()));
         let path = dir.map_or_else(temporary, Path::to_owned);
         let place = Self { temporary: dir.is_none().then(|| Unfinished::new(&path)), dir: path };
-        fs::create_dir_all(&place.dir).map_err(|e| Failure::file("create directory", &place.dir, &e))?;
+        making(|| fs::create_dir_all(&place.dir)).map_err(|e| Failure::file("create directory", &place.dir, &e))?;
         Ok(place)
     }
 }

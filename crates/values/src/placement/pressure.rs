@@ -81,11 +81,21 @@ impl SpacePressure {
         if self.is_pinned(space) {
             return 0.0;
         }
-        let live = self.live_bytes(space);
-        let bound = (live * self.target).max(self.reachable(space)).max(SLACK_BYTES);
-        let slack = if self.is_reachable(space) { bound - live } else { bound / 3.0 };
         let taken = (Self::total_bytes(space) + self.index_bytes) as f64;
-        (1.0 - (bound - taken) / slack.max(1.0)).max(0.0)
+        (1.0 - (self.bound(space) - taken) / self.slack(space)).max(0.0)
+    }
+
+    /// The bytes that the target allows beyond live values.
+    #[must_use]
+    pub fn slack(&self, space: &ValueSpace) -> f64 {
+        let bound = self.bound(space);
+        let slack = if self.is_reachable(space) { bound - self.live_bytes(space) } else { bound / 3.0 };
+        slack.max(1.0)
+    }
+
+    /// The bytes that a keyspace may take.
+    fn bound(&self, space: &ValueSpace) -> f64 {
+        (self.live_bytes(space) * self.target).max(self.reachable(space)).max(SLACK_BYTES)
     }
 
     /// Whether GC can reach the target. Where values are short, the tables alone may exceed it.

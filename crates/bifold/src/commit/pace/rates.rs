@@ -1,5 +1,7 @@
 //! The rates that debt, memtables and space allow. Pure.
 
+use crate::background::space::Fullness;
+
 /// Debt (see `CompactionPolicy::debt`) from which writers are slowed: with a trigger of 8 level-0 runs, 16 runs.
 pub const DEBT_SLOW: f64 = 3.0;
 
@@ -15,11 +17,20 @@ pub const SPACE_SLOW: f64 = 0.70;
 /// At this fullness writers go as fast as GC frees space.
 const SPACE_EVEN: f64 = 0.85;
 
-/// From this fullness on only a trickle is allowed.
+/// From this fullness on the rate falls by the same factor for each further thousandth.
 pub const SPACE_FULL: f64 = 0.94;
 
-/// The trickle, in bytes a second: the excess over the target then takes two seconds or more to grow by a hundredth.
-pub const TRICKLE_RATE: f64 = 256.0 * 1024.0;
+/// From this fullness on, just below the target, only a trickle is allowed.
+pub const SPACE_OVER: f64 = 0.98;
+
+/// The trickle is at least so many bytes a second.
+pub const TRICKLE_MIN: f64 = 256.0 * 1024.0;
+
+/// What is written above the target takes so many seconds or more to grow by the whole slack.
+const TRICKLE_SECONDS: f64 = 100.0;
+
+/// And GC, as fast as it was recently, frees so many times as much.
+const TRICKLE_SHARE: f64 = 16.0;
 
 /// The next rate that debt allows; 0 means any.
 pub fn next_rate(rate: f64, ingest_rate: f64, debt: f64, last_debt: f64) -> f64 {
@@ -45,12 +56,23 @@ pub fn memtable_rate(x: f64) -> Option<f64> {
     }
 }
 
+/// The bytes a second that are allowed while space is full.
+fn trickle(slack_bytes: u64, free_rate: f64) -> f64 {
+    (slack_bytes as f64 / TRICKLE_SECONDS).min(free_rate / TRICKLE_SHARE).max(TRICKLE_MIN)
+}
+
 /// The bytes a second that space allows at this fullness while GC frees `free_rate`; `None` means any.
-pub fn space_rate(fullness: f64, free_rate: f64) -> Option<f64> {
-    match fullness {
+pub fn space_rate(fullness: Fullness, free_rate: f64) -> Option<f64> {
+    let lowest = trickle(fullness.slack_bytes, free_rate);
+    match fullness.share {
         f if f < SPACE_SLOW => None,
         f if f < SPACE_EVEN => Some((1.0 + 20.0 * (SPACE_EVEN - f)) * free_rate),
         f if f < SPACE_FULL => Some((1.0 - 5.0 * (f - SPACE_EVEN)) * free_rate),
-        _ => Some(TRICKLE_RATE),
+        f if f < SPACE_OVER => {
+            let highest = (1.0 - 5.0 * (SPACE_FULL - SPACE_EVEN)) * free_rate;
+            let share = (f - SPACE_FULL) / (SPACE_OVER - SPACE_FULL);
+            Some(highest * (lowest / highest).min(1.0).powf(share))
+        }
+        _ => Some(lowest),
     }
 }

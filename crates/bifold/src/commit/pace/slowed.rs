@@ -13,7 +13,7 @@ use bifold_io::Clock;
 
 use crate::{
     api::stats::counters::{Counters, StallCause},
-    background::{telling::Events, waits::Waits},
+    background::{space::Fullness, telling::Events, waits::Waits},
     commit::{
         memory::MEMTABLES_MAX,
         op::Op,
@@ -31,6 +31,10 @@ const FILL_MOVES: f64 = 0.95;
 /// The shortest sleep worth its system call.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
+/// How much longer than asked for a sleep may last at the expense of later delays: a sleep of 100 us takes 160 to 180,
+/// and without this the pace would slow writers by more than it computes.
+const OVERSLEEP_MAX: Duration = Duration::from_micros(100);
+
 /// The longest single sleep; the rest of the delay is left to the next commit.
 const SLEEP_MAX: Duration = Duration::from_millis(5);
 
@@ -38,9 +42,10 @@ const SLEEP_MAX: Duration = Duration::from_millis(5);
 pub(super) const TRICKLE_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The noted fullness of the fullest keyspace that these operations write to.
-fn fullest(ops: &[Op<'_>]) -> f64 {
-    let fullest = ops.iter().map(|op| op.tree.looks.fullness.load(Relaxed)).max();
-    fullest.unwrap_or(0) as f64 / 1000.0
+fn fullest(ops: &[Op<'_>]) -> Fullness {
+    let noted = |op: &Op<'_>| (op.tree.looks.fullness.load(Relaxed), op.tree.looks.slack_bytes.load(Relaxed));
+    let (thousandths, slack_bytes) = ops.iter().map(noted).max().unwrap_or_default();
+    Fullness { share: thousandths as f64 / 1000.0, slack_bytes }
 }
 
 /// Makes writers wait for as long as the pace asks.
@@ -68,7 +73,7 @@ impl Throttle {
         }
         let sealed = self.pace.sealed_noted();
         let debt_rate = self.pace.debt_rate.load(Relaxed);
-        let fullness = if self.pace.is_space_tight() { fullest(ops) } else { 0.0 };
+        let fullness = if self.pace.is_space_tight() { fullest(ops) } else { Fullness::default() };
         let space_rate = space_rate(fullness, self.pace.free_rate.load(Relaxed) as f64);
         if sealed == 0 && debt_rate == 0 && space_rate.is_none() {
             self.events.flows();
@@ -91,7 +96,7 @@ impl Throttle {
         ];
         if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
         {
-            let is_full = || cause == StallCause::Space && fullest(ops) >= SPACE_FULL;
+            let is_full = || cause == StallCause::Space && fullest(ops).share >= SPACE_FULL;
             self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
         }
         Ok(true)
@@ -117,9 +122,9 @@ impl Throttle {
     fn owe(&self, cost: Duration, cause: StallCause, is_full: impl Fn() -> bool) -> Result<()> {
         let now = self.clock.now();
         let now_ns = nanos(now);
-        let advance = |free_at: u64| Some(free_at.max(now_ns) + nanos(cost));
-        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, advance).unwrap_or(now_ns);
-        let owed = Duration::from_nanos((before.max(now_ns) + nanos(cost)) - now_ns);
+        let after = |free_at: u64| free_at.max(now_ns.saturating_sub(nanos(OVERSLEEP_MAX))) + nanos(cost);
+        let before = self.pace.free_at_ns.fetch_update(Relaxed, Relaxed, |free_at| Some(after(free_at)));
+        let owed = Duration::from_nanos(after(before.unwrap_or(now_ns)).saturating_sub(now_ns));
         if owed < SLEEP_MIN {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
 use super::{
-    rates::{RATE_MIN, SPACE_FULL, TRICKLE_RATE, memtable_rate, space_rate},
+    rates::{RATE_MIN, SPACE_OVER, TRICKLE_MIN, memtable_rate, space_rate},
     slowed::TRICKLE_WAIT_MAX,
     *,
 };
@@ -59,12 +59,21 @@ fn the_rate_falls_smoothly_as_memtables_fill() {
 
 #[test]
 fn the_rate_falls_smoothly_as_space_fills_and_is_a_trickle_at_its_end() {
-    let rate = |fullness: f64| space_rate(fullness, 1e8);
+    let with_slack = |share: f64, slack_bytes: u64| space_rate(Fullness { share, slack_bytes }, 1e8);
+    let rate = |share: f64| with_slack(share, 0);
     assert_eq!(rate(0.69), None);
     let rates: Vec<f64> = (70..94).filter_map(|hundredths| rate(f64::from(hundredths) / 100.0)).collect();
     assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 0.21e8), "{rates:?}");
     assert_eq!((rates.len(), rates[0].round(), rates[15].round()), (24, 4e8, 1e8));
-    assert_eq!((rate(SPACE_FULL), rate(2.0)), (Some(TRICKLE_RATE), Some(TRICKLE_RATE)));
+    let factors: Vec<f64> =
+        (940..980).map(|f| rate(f64::from(f + 1) / 1e3).unwrap() / rate(f64::from(f) / 1e3).unwrap()).collect();
+    assert!(
+        factors.iter().all(|factor| (factor - factors[0]).abs() < 1e-6 && (0.8..0.9).contains(factor)),
+        "{factors:?}"
+    );
+    assert_eq!((rate(SPACE_OVER), rate(2.0)), (Some(TRICKLE_MIN), Some(TRICKLE_MIN)));
+    assert_eq!(with_slack(2.0, 1 << 27), Some(f64::from(1 << 27) / 100.0), "a hundredth of the slack each second");
+    assert_eq!(with_slack(2.0, 1 << 40), Some(1e8 / 16.0), "but not more than a share of what GC frees");
 }
 
 /// The clock advances only by sleeping.
@@ -89,7 +98,7 @@ fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
         (clock.now() - begin).as_secs_f64()
     };
     note(1100);
-    let share = 64.0 * 1024.0 / TRICKLE_RATE;
+    let share = 64.0 * 1024.0 / TRICKLE_MIN;
     assert!((waits(&full, 64 << 10) - share).abs() < 0.001);
     assert!((waits(&full, 64 << 10) - share).abs() < 0.001, "and again");
     assert_eq!(waits(&other, 64 << 10), 0.0);
