@@ -21,7 +21,7 @@ const UNREACHABLE_LEEWAY: f64 = 0.09;
 /// How full the space of a keyspace is, against its target.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Fullness {
-    /// The share of the slack that is taken, if that slows writers; else 0.
+    /// The share of the slack that is taken.
     pub share: f64,
     /// The bytes that the target allows beyond live values.
     pub slack_bytes: u64,
@@ -109,12 +109,12 @@ impl Space {
         Fullness { share, slack_bytes }
     }
 
-    /// The same if it slows writers; else nothing.
+    /// The same, with a share of 0 if it does not slow writers.
     pub fn fullness(&self, tree: &Tree) -> Fullness {
         let fullness = self.space_taken(tree);
         // While there is no garbage to free, slower writers would only take longer to produce some.
         let slows = space_rate(fullness, 1.0).is_some() && self.is_freeing(tree);
-        if slows { fullness } else { Fullness::default() }
+        Fullness { share: if slows { fullness.share } else { 0.0 }, ..fullness }
     }
 }
 

@@ -120,7 +120,7 @@ pub(crate) struct Looks {
     pub due_at: AtomicU64,
     /// How much of the slack of its space target is taken, in thousandths, if that slows writers; else 0.
     pub fullness: AtomicU64,
-    /// The bytes that the space target allows beyond live values, if `fullness` is not 0.
+    /// The bytes that the space target allows beyond live values.
     pub slack_bytes: AtomicU64,
 }
 

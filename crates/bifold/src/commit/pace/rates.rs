@@ -26,7 +26,7 @@ pub const SPACE_OVER: f64 = 0.98;
 /// The trickle is at least so many bytes a second.
 pub const TRICKLE_MIN: f64 = 256.0 * 1024.0;
 
-/// What is written above the target takes so many seconds or more to grow by the whole slack.
+/// What is written above the target takes so many seconds or more to grow by the whole slack, unless that is small.
 const TRICKLE_SECONDS: f64 = 100.0;
 
 /// And GC, as fast as it was recently, frees so many times as much.

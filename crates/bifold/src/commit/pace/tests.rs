@@ -88,6 +88,7 @@ fn a_full_keyspace_lets_a_trickle_through_and_slows_no_other() {
         ["full", "other"].map(|name| engine.state.create_keyspace(name, &engine.options.keyspace).unwrap());
     drop(engine.pace.refresh());
     let note = |thousandths: u64| {
+        full.looks.slack_bytes.store(0, Relaxed);
         full.looks.fullness.store(thousandths, Relaxed);
         engine.pace.is_tight.store(thousandths > 0, Relaxed);
     };
