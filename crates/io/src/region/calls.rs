@@ -107,7 +107,7 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         let Some(in_file) = self.region.len_in_file(path)? else { return Ok(None) };
         let in_file = in_file.max(self.region.seen_end(path)?);
         let left = self.region.left.get(path).filter(|left| left.base <= in_file);
-        let left = left.map(|left| left.base + left.bytes.len() as u64);
+        let left = left.map(|left| left.end());
         let staged = self.region.staged(path).map(|staged| staged.total());
         Ok(Some(in_file.max(left.or(staged).unwrap_or(0))))
     }

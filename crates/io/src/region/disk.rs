@@ -24,6 +24,7 @@ use rustix::{
 use super::{
     ground::{AppendPlace, Ground, GroundFile, GroundMap},
     guard::{self, Stores},
+    writer::FullSlots,
 };
 use crate::{
     disk::{DiskFs, read_exactly, retry_if_full, will_need},
@@ -71,6 +72,11 @@ impl Ground for Disk {
     type Map = DiskMap;
 
     const GROWTH: usize = 16;
+
+    /// Tests copy the files of a region, which must not change meanwhile.
+    fn writes_full_slots(&self) -> FullSlots {
+        if self.kind.is_none() { FullSlots::ByThread } else { FullSlots::ByNextAppend }
+    }
 
     fn fs(&self) -> &dyn FileSystem {
         &DiskFs

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! catch up   read APPENDS ─▶ what each slot holds          (checksums: an append counts if all of it was seen)
-//! read       is it in what was seen in the file's slot? ─▶ from there        else ─▶ from the file
+//! read       is it in what was seen in the file's slots? ─▶ from there       else ─▶ from the file
 //! ```
 //!
 //! The writer writes a slot's contents to the file before it uses the slot again. So whatever was appended before a
@@ -35,12 +35,12 @@ const TRIES: usize = 16;
 /// The second name that a file has for a moment while a recovery makes its name durable.
 const AGAIN: &str = ".again";
 
-/// What was seen in slots, by file.
-pub(super) type Seen = ArcSwap<HashMap<PathBuf, SeenSlot>>;
+/// What was seen in slots, by file, in the order of their places.
+pub(super) type Seen = ArcSwap<HashMap<PathBuf, Vec<SeenSlots>>>;
 
-/// What was seen in one slot.
+/// What was seen in slots that follow each other.
 #[derive(Debug)]
-pub(super) struct SeenSlot {
+pub(super) struct SeenSlots {
     left: Arc<Left>,
     /// Whether it continues the file. After a power loss it may not.
     continues: OnceLock<bool>,
@@ -55,9 +55,12 @@ impl<G: Ground> CatchUp for Follows<G> {
         let Some(seen) = &self.0.seen else { return Ok(()) };
         let image = self.0.image_of_writer()?;
         let slots = image.as_deref().map_or(Ok(Vec::new()), slots::parse).map_err(|e| e.of(self.0.path()))?;
-        let of_file =
-            |left: Left| (self.0.dir.join(&left.name), SeenSlot { left: Arc::new(left), continues: OnceLock::new() });
-        seen.store(Arc::new(slots.into_iter().map(of_file).collect()));
+        let mut of_files: HashMap<PathBuf, Vec<SeenSlots>> = HashMap::new();
+        for left in slots {
+            let of_file = of_files.entry(self.0.dir.join(&left.name)).or_default();
+            of_file.push(SeenSlots { left: Arc::new(left), continues: OnceLock::new() });
+        }
+        seen.store(Arc::new(of_files));
         Ok(())
     }
 }
@@ -73,24 +76,29 @@ impl<G: Ground> Region<G> {
         }
     }
 
-    /// What was seen in the slot of this file, if that continues it.
+    /// What was seen in slots of this file and continues it. If a slot was filled while the next one was looked at
+    /// already, something between them was not seen: then the file has it before it has what follows.
     fn seen_of(&self, path: &Path) -> Result<Option<Arc<Left>>> {
         let Some(seen) = &self.seen else { return Ok(None) };
         let seen = seen.load();
-        let Some(slot) = seen.get(path) else { return Ok(None) };
-        let continues = match slot.continues.get() {
-            Some(&known) => known,
-            None => {
-                let continues = self.is_continued(&slot.left)?;
-                *slot.continues.get_or_init(|| continues)
+        for slots in seen.get(path).into_iter().flatten().rev() {
+            let continues = match slots.continues.get() {
+                Some(&known) => known,
+                None => {
+                    let continues = self.is_continued(&slots.left)?;
+                    *slots.continues.get_or_init(|| continues)
+                }
+            };
+            if continues {
+                return Ok(Some(Arc::clone(&slots.left)));
             }
-        };
-        Ok(continues.then(|| Arc::clone(&slot.left)))
+        }
+        Ok(None)
     }
 
-    /// Where the appends end that were seen in the slot of this file; 0 if there are none.
+    /// Where the appends end that were seen in slots of this file; 0 if there are none.
     pub(super) fn seen_end(&self, path: &Path) -> Result<u64> {
-        Ok(self.seen_of(path)?.map_or(0, |left| left.base + left.bytes.len() as u64))
+        Ok(self.seen_of(path)?.map_or(0, |left| left.end()))
     }
 }
 

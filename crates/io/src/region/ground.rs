@@ -9,6 +9,7 @@ use std::{fmt::Debug, fs::File, io, path::Path};
 
 use bifold_contract::Result;
 
+use super::writer::FullSlots;
 use crate::fs::FileSystem;
 
 /// See the module.
@@ -20,6 +21,9 @@ pub(crate) trait Ground: Debug + Send + Sync + Sized + 'static {
 
     /// The mapped file grows by this many slots.
     const GROWTH: usize;
+
+    /// When full slots are written.
+    fn writes_full_slots(&self) -> FullSlots;
 
     /// The file system for everything that the region does not change.
     fn fs(&self) -> &dyn FileSystem;

@@ -1,8 +1,9 @@
 //! The append region: many small appends to many files, without a system call for each.
 //!
 //! ```text
-//! append ──▶ copied into the file's slot of APPENDS, a mapped file        0.1 µs per KiB and a checksum
-//!            └─ slot full, sync, or the file is closed ──▶ one write to the file itself, 0.3 µs per KiB
+//! append ──▶ copied into a slot of APPENDS, a mapped file                 0.1 µs per KiB and a checksum
+//!            ├─ slot full ──▶ a thread writes it to the file itself, 0.3 µs per KiB; appends go to another slot
+//!            └─ sync, or the file is closed ──▶ what is in its slots is written now
 //!
 //! open  ──▶ what a killed process has left in slots is written to its files, then APPENDS is removed
 //! ```
@@ -36,6 +37,7 @@ mod slots;
 mod staged;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -55,8 +57,9 @@ use self::{
     ground::{Ground, GroundFile},
     pages::Pages,
     residency::Known,
-    slots::{Left, Slot, Slots},
+    slots::{Left, Slot, Slots, Taking},
     staged::{StagedFile, StagedWriter},
+    writer::Writer,
 };
 pub(crate) use self::{disk::Disk, simulated::Simulated};
 use crate::fs::{AppendRegion, Appended, Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem};
@@ -76,6 +79,8 @@ pub(super) struct Region<G: Ground> {
     /// Created by the first append; `None` where the system does not support it.
     slots: OnceLock<Option<Arc<Slots<G>>>>,
     files: Mutex<BTreeMap<PathBuf, Weak<StagedFile<G>>>>,
+    /// Writes full slots.
+    writer: Writer<G>,
     /// Closed files that could not be written out completely: they are read through their slots.
     unwritten: Mutex<Vec<Arc<StagedFile<G>>>>,
     /// The pages of files that are read through their mapping, open or not.
@@ -104,6 +109,7 @@ impl<G: Ground> RegionFs<G> {
             how,
             slots: OnceLock::new(),
             files: Mutex::default(),
+            writer: Writer::default(),
             unwritten: Mutex::default(),
             pages: Mutex::default(),
             known: Known::default(),
@@ -176,8 +182,14 @@ impl<G: Ground> Region<G> {
         pages
     }
 
-    pub(super) fn take(&self, holder: &Arc<StagedFile<G>>, path: &Path, base: u64) -> Option<Slot<G>> {
-        self.slots.get_or_init(|| self.make_slots()).as_ref()?.take(holder, path.file_name()?.to_str()?, base)
+    pub(super) fn take(&self, holder: &Arc<StagedFile<G>>, path: &Path, base: u64, from: Taking) -> Option<Slot<G>> {
+        let slots = self.slots.get_or_init(|| self.make_slots()).as_ref()?;
+        slots.take(holder, (path.file_name()?.to_str()?, base), from)
+    }
+
+    /// A full slot of a file is to be written.
+    pub(super) fn has_full_slot(&self, file: &Arc<StagedFile<G>>) {
+        self.writer.write(file, self.ground.writes_full_slots());
     }
 
     fn make_slots(&self) -> Option<Arc<Slots<G>>> {
@@ -229,6 +241,7 @@ impl<G: Ground> Drop for RegionLock<G> {
     fn drop(&mut self) {
         let files = std::mem::take(&mut *self.region.files());
         files.values().filter_map(Weak::upgrade).for_each(|file| file.close());
+        self.region.writer.end();
         let slots = self.region.slots.get_or_init(|| None);
         if slots.as_ref().is_some_and(|slots| !slots.any_left()) {
             let _removed_by_the_next_opening = self.region.remove_file();

@@ -56,17 +56,20 @@ impl<G: Ground> Region<G> {
             let offset = (slot * SLOT_BYTES) as u64;
             self.ground.give_back(&self.path(), offset, SLOT_BYTES as u64)
         };
-        let is_free = |slot: &usize| all.iter().all(|left| left.slot != *slot);
+        let is_free = |slot: &usize| !all.iter().any(|left| left.slots.contains(slot));
         let freed = (0..image_bytes / SLOT_BYTES).filter(is_free).try_for_each(give_back);
         freed.map_err(|_| full)?;
         all.iter().try_for_each(|left| {
             self.put_back(left)?;
             // A kill does not lose what was put back: it is in its file.
-            give_back(left.slot).map_err(|e| Error::io("give back space of", self.path(), e))
+            left.slots
+                .iter()
+                .try_for_each(|&slot| give_back(slot))
+                .map_err(|e| Error::io("give back space of", self.path(), e))
         })
     }
 
-    /// Writes the contents of a slot to its file, if that file exists and is long enough. Otherwise the file's last
+    /// Writes the contents of slots to their file, if that file exists and is long enough. Otherwise the file's last
     /// writes are lost, and with them what came after.
     fn put_back(&self, left: &Left) -> Result<()> {
         let path = self.dir.join(&left.name);
@@ -153,7 +156,7 @@ pub(super) struct FileAndLeft {
 
 impl ReadFile for FileAndLeft {
     fn len(&self) -> Result<u64> {
-        Ok(self.file.len()?.max(self.left.base + self.left.bytes.len() as u64))
+        Ok(self.file.len()?.max(self.left.end()))
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<()> {

@@ -16,7 +16,10 @@ use std::{
 
 use bifold_contract::Result;
 
-use super::ground::{Ground, GroundFile, GroundMap};
+use super::{
+    ground::{Ground, GroundFile, GroundMap},
+    writer::FullSlots,
+};
 use crate::{
     faulty::{FaultKind, FaultyFs, calls::APPEND},
     fs::{FileSystem, ReadFile, WriteFile},
@@ -52,6 +55,10 @@ impl Ground for Simulated {
 
     /// So small that there is room for it on the small disks of simulations.
     const GROWTH: usize = 2;
+
+    fn writes_full_slots(&self) -> FullSlots {
+        FullSlots::ByNextAppend
+    }
 
     fn fs(&self) -> &dyn FileSystem {
         match &self.faults {

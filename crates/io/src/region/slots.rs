@@ -11,8 +11,8 @@
 //! ```
 //!
 //! All numbers are little-endian. `KIND`: 0 in a free slot, otherwise the length of the name, the letters `BFAPP`,
-//! the format's version 1, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. An
-//! append counts if its checksum holds: XXH3 of its bytes, seeded with the epoch, the name and **its offset in the
+//! the format's version 2, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. What
+//! is staged for a file may be in several slots, each with the bytes that follow those of another. An append counts if its checksum holds: XXH3 of its bytes, seeded with the epoch, the name and **its offset in the
 //! file**. So bytes from an earlier use of the slot, or a mix that a power loss left, never count: within an epoch no
 //! offset of a file is written twice, so whatever counts belongs there.
 
@@ -39,8 +39,10 @@ const TABLE: usize = 64;
 const ENTRY: usize = 16;
 const PAYLOAD: usize = 4096;
 
-/// The value at `KIND` of a used slot, apart from the length of the name: magic and version.
-const MAGIC: u64 = u64::from_le_bytes(*b"\0BFAPP\x01\0");
+/// The value at `KIND` of a used slot, apart from the length of the name: magic and version. Where version 1 is
+/// written, a file has one slot.
+const MAGIC: u64 = u64::from_le_bytes(*b"\0BFAPP\x02\0");
+const MAGIC_1: u64 = u64::from_le_bytes(*b"\0BFAPP\x01\0");
 
 /// Appends that a slot can hold.
 pub const APPENDS_MAX: usize = (PAYLOAD - TABLE) / ENTRY;
@@ -64,11 +66,11 @@ fn seed_of(name: &[u8], epoch: u64) -> u64 {
     xxh3_64_with_seed(name, epoch)
 }
 
-/// The contents of a slot: bytes that belong at `base` of the file `name`.
+/// The contents of a slot, or of several that follow each other: bytes that belong at `base` of the file `name`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The slot's number.
-    pub slot: usize,
+    /// The numbers of the slots.
+    pub slots: Vec<usize>,
     /// The file's name.
     pub name: String,
     /// Where the bytes belong in the file.
@@ -77,20 +79,37 @@ pub struct Left {
     pub bytes: Vec<u8>,
 }
 
-/// The slots in the contents of a file `APPENDS`, without empty ones.
+impl Left {
+    /// Where its bytes end in the file.
+    pub fn end(&self) -> u64 {
+        self.base + self.bytes.len() as u64
+    }
+}
+
+/// What is in the slots of a file `APPENDS`, by file and place.
 ///
 /// # Errors
 /// When the version of a slot is unknown to this release.
 pub fn parse(image: &[u8]) -> Result<Vec<Left>, Corruption> {
-    let mut all = Vec::new();
+    let mut all: Vec<Left> = Vec::new();
     for (at, slot) in image.chunks_exact(SLOT_BYTES).enumerate() {
         let kind = number(slot, KIND);
-        if kind & !0xFF != MAGIC && kind != 0 {
-            let (expected, found) = (format!("0 or {MAGIC:#018x} and a length"), format!("{kind:#018x}"));
+        if !matches!(kind & !0xFF, MAGIC | MAGIC_1) && kind != 0 {
+            let (expected, found) =
+                (format!("0, or {MAGIC:#018x} or {MAGIC_1:#018x} and a length"), format!("{kind:#018x}"));
             return Err(Corruption::new((at * SLOT_BYTES + KIND) as u64, "kind of a slot", expected, found));
         }
         all.extend(parse_slot(slot, at).filter(|left| !left.bytes.is_empty()));
     }
+    all.sort_by(|a, b| (&a.name, a.base).cmp(&(&b.name, b.base)));
+    all.dedup_by(|next, left| {
+        let follows = next.name == left.name && next.base == left.end() && !planted!("unjoined_slots");
+        if follows {
+            left.slots.append(&mut next.slots);
+            left.bytes.append(&mut next.bytes);
+        }
+        follows
+    });
     Ok(all)
 }
 
@@ -119,7 +138,7 @@ fn parse_slot(slot: &[u8], at: usize) -> Option<Left> {
         len += part;
     }
     let name = str::from_utf8(name).ok().filter(|name| !name.contains('/'))?.to_owned();
-    Some(Left { slot: at, name, base, bytes: slot[PAYLOAD..PAYLOAD + len].to_vec() })
+    Some(Left { slots: vec![at], name, base, bytes: slot[PAYLOAD..PAYLOAD + len].to_vec() })
 }
 
 /// The slots of a directory.
@@ -167,17 +186,22 @@ impl<G: Ground> Slots<G> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A slot for `holder`, whose file is called `name` and has `base` bytes: a free one, a new one, or one whose
+    /// A slot for appends of `holder`, whose file is called `name`, from `base` on: a free one, a new one, or one whose
     /// holder is not appending now. `None` when there is none.
-    pub fn take(self: &Arc<Self>, holder: &Arc<StagedFile<G>>, name: &str, base: u64) -> Option<Slot<G>> {
+    pub fn take(
+        self: &Arc<Self>,
+        holder: &Arc<StagedFile<G>>,
+        (name, base): (&str, u64),
+        from: Taking,
+    ) -> Option<Slot<G>> {
         if name.len() > NAME_MAX || self.map.is_broken() {
             return None;
         }
-        let mut taken = self.taken();
-        let free = taken.holders.iter().position(|holder| matches!(holder, Holder::Nobody));
-        let at = free.or_else(|| self.grow(&mut taken)).or_else(|| take_over(&mut taken))?;
-        taken.holders[at] = Holder::File(Arc::downgrade(holder));
-        drop(taken);
+        let mut at = self.take_free(holder);
+        if at.is_none() && from == Taking::FromOthers {
+            at = self.take_over(holder);
+        }
+        let at = at?;
         let slot = Slot { slots: Arc::clone(self), at, seed: seed_of(name.as_bytes(), self.map.epoch()) };
         slot.begin(name, base);
         if self.map.is_broken() {
@@ -185,6 +209,41 @@ impl<G: Ground> Slots<G> {
             return None;
         }
         Some(slot)
+    }
+
+    /// A slot that nobody has.
+    fn take_free(&self, holder: &Arc<StagedFile<G>>) -> Option<usize> {
+        let mut taken = self.taken();
+        let free = taken.holders.iter().position(|holder| matches!(holder, Holder::Nobody));
+        let at = free.or_else(|| self.grow(&mut taken))?;
+        taken.holders[at] = Holder::File(Arc::downgrade(holder));
+        Some(at)
+    }
+
+    /// Takes a slot from a file that does not need it now.
+    ///
+    /// A slot that cannot be written out stays with its file, and no others are tried. Whoever wanted the slot appends
+    /// to its own file and finds out whether the disk is full.
+    fn take_over(&self, holder: &Arc<StagedFile<G>>) -> Option<usize> {
+        let slots = self.taken().holders.len();
+        for _ in 0..slots {
+            let other = {
+                let mut taken = self.taken();
+                let at = taken.hand % taken.holders.len();
+                taken.hand = at + 1;
+                match &taken.holders[at] {
+                    Holder::File(other) => other.upgrade(),
+                    Holder::Nobody | Holder::Left => None,
+                }
+            };
+            match other.map(|other| other.give_up_slot()) {
+                Some(Ok(true)) => return self.take_free(holder),
+                // The holder's next append or sync reports this error again.
+                Some(Err(_)) => return None,
+                Some(Ok(false)) | None => {}
+            }
+        }
+        None
     }
 
     /// Adds slots, with their space on the disk and in memory, and returns the first of them.
@@ -221,32 +280,16 @@ impl<G: Ground> Slots<G> {
     }
 }
 
-/// Takes a slot from a file that does not need it now.
-///
-/// A slot that cannot be written out stays with its file, and no others are tried. Whoever wanted the slot appends to
-/// its own file and finds out whether the disk is full.
-fn take_over<G: Ground>(taken: &mut Taken<G>) -> Option<usize> {
-    let slots = taken.holders.len();
-    for at in (0..slots).map(|n| (taken.hand + n) % slots) {
-        let is_given_up = match &taken.holders[at] {
-            Holder::Nobody => true,
-            Holder::File(holder) => match holder.upgrade().map(|holder| holder.give_up_slot()) {
-                Some(Ok(is_given_up)) => is_given_up,
-                // The holder's next append or sync reports this error again.
-                Some(Err(_)) => return None,
-                None => false,
-            },
-            Holder::Left => false,
-        };
-        if is_given_up {
-            taken.hand = at + 1;
-            return Some(at);
-        }
-    }
-    None
+/// Where a slot may come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// Only from those that nobody has.
+    Free,
+    /// Also from another file, whose appends are written out for it.
+    FromOthers,
 }
 
-/// One slot, for one file. Every method must be called under that file's lock.
+/// One slot, for one file. What changes it must be called under that file's lock.
 #[derive(Debug)]
 pub struct Slot<G: Ground> {
     slots: Arc<Slots<G>>,
@@ -321,7 +364,7 @@ impl<G: Ground> Slot<G> {
     }
 
     /// Frees the slot and clears it.
-    pub fn free(self) {
+    pub fn free(&self) {
         let map = self.map();
         map.store_number(self.place(KIND), 0);
         if map.is_broken() && map.write_number(self.place(KIND), 0).is_err() {

@@ -1,6 +1,7 @@
-//! One file whose appends are staged in a slot of the region.
+//! One file whose appends are staged in slots of the region.
 
 use std::{
+    collections::VecDeque,
     io::{self, ErrorKind},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
@@ -12,7 +13,7 @@ use super::{
     Region,
     ground::{Ground, GroundFile},
     pages::Pages,
-    slots::{APPENDS_MAX, ROOM, Slot},
+    slots::{APPENDS_MAX, ROOM, Slot, Taking},
 };
 use crate::fs::{MappedRead, ReadFile, WriteFile};
 
@@ -22,7 +23,17 @@ const STAGED_MAX: usize = ROOM / 2;
 /// File systems allocate space in blocks of this size or smaller.
 const BLOCK_BYTES: u64 = 4096;
 
-/// A file and its last appends, which are in a slot.
+/// A file has at most so many full slots that wait to be written. Then appends wait, too.
+const FULL_MAX: usize = 4;
+
+/// A file and its last appends, which are in slots.
+///
+/// ```text
+/// the file: everything up to `written` │ full slots, oldest first │ the slot that appends go to
+/// ```
+///
+/// Appends come one at a time; reads, syncs and the thread that writes full slots may run meanwhile. An append waits
+/// for a write to the file only where slots are scarce.
 #[derive(Debug)]
 pub struct StagedFile<G: Ground> {
     file: G::File,
@@ -30,11 +41,14 @@ pub struct StagedFile<G: Ground> {
     region: Arc<Region<G>>,
     /// The file itself: what is written to it is read without the lock.
     pages: Arc<Pages>,
+    /// Held by whoever writes to the file. Taken before `staged`.
+    writing: Mutex<()>,
     staged: Mutex<Staged<G>>,
 }
 
 #[derive(Debug)]
 struct Staged<G: Ground> {
+    full: VecDeque<Full<G>>,
     slot: Option<Slot<G>>,
     /// Appends and bytes in the slot.
     appends: usize,
@@ -43,44 +57,121 @@ struct Staged<G: Ground> {
     is_closed: bool,
 }
 
+/// A slot that nothing is added to.
+#[derive(Debug)]
+struct Full<G: Ground> {
+    slot: Arc<Slot<G>>,
+    appends: usize,
+    bytes: usize,
+}
+
+impl<G: Ground> Staged<G> {
+    /// Bytes in full slots.
+    fn full_bytes(&self) -> usize {
+        self.full.iter().map(|full| full.bytes).sum()
+    }
+
+    /// Nothing is added to the present slot any more.
+    fn end_slot(&mut self) {
+        if self.bytes > 0
+            && let Some(slot) = self.slot.take()
+        {
+            self.full.push_back(Full { slot: Arc::new(slot), appends: self.appends, bytes: self.bytes });
+            (self.bytes, self.appends) = (0, 0);
+        }
+    }
+
+    /// Appends go on in the newest full slot, which cannot be written now.
+    fn resume_slot(&mut self) {
+        if self.slot.is_some() {
+            return;
+        }
+        if let Some(Full { slot, appends, bytes }) = self.full.pop_back() {
+            match Arc::try_unwrap(slot) {
+                Ok(slot) => (self.slot, self.appends, self.bytes) = (Some(slot), appends, bytes),
+                Err(slot) => self.full.push_back(Full { slot, appends, bytes }),
+            }
+        }
+    }
+}
+
 impl<G: Ground> StagedFile<G> {
     pub(super) fn new(file: G::File, path: PathBuf, pages: Arc<Pages>, region: Arc<Region<G>>) -> Arc<Self> {
-        let staged = Mutex::new(Staged { slot: None, appends: 0, bytes: 0, is_closed: false });
-        Arc::new(Self { file, path, region, pages, staged })
+        let staged = Staged { full: VecDeque::new(), slot: None, appends: 0, bytes: 0, is_closed: false };
+        Arc::new(Self { file, path, region, pages, writing: Mutex::default(), staged: Mutex::new(staged) })
     }
 
     fn staged(&self) -> MutexGuard<'_, Staged<G>> {
         self.staged.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What is staged, unless nothing may be appended any more.
+    fn open(&self) -> io::Result<MutexGuard<'_, Staged<G>>> {
+        let staged = self.staged();
+        if staged.is_closed { Err(io::Error::other("the file is closed")) } else { Ok(staged) }
+    }
+
+    fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn written(&self) -> u64 {
         self.pages.written()
     }
 
+    /// Where the next append belongs.
+    fn end(&self, staged: &Staged<G>) -> u64 {
+        self.written() + (staged.full_bytes() + staged.bytes) as u64
+    }
+
     /// The space that staged bytes may take on the disk, in whole blocks.
     pub(super) fn staged_space(&self) -> u64 {
-        match self.staged().bytes as u64 {
+        let staged = self.staged();
+        match (staged.full_bytes() + staged.bytes) as u64 {
             0 => 0,
             bytes => bytes + BLOCK_BYTES,
         }
     }
 
-    /// Writes what is staged to the file. What cannot be written stays in the slot, where a killed process does not
-    /// lose it either; a later attempt writes it to the same place.
-    fn flush(&self, staged: &mut Staged<G>) -> io::Result<()> {
-        let Some(slot) = staged.slot.as_ref().filter(|_| staged.bytes > 0) else { return Ok(()) };
-        let (base, bytes) = (self.written(), staged.bytes);
-        slot.with(bytes, |bytes| self.file.write_all_at(bytes, base))??;
-        self.pages.set_written(base + bytes as u64);
-        slot.flushed(base + bytes as u64);
-        (staged.bytes, staged.appends) = (0, 0);
-        Ok(())
+    /// Writes the full slots to the file and frees them. What cannot be written stays, and a killed process does not
+    /// lose it there either; a later attempt writes it to the same place.
+    fn write_full(&self, _held: &MutexGuard<'_, ()>) -> io::Result<()> {
+        loop {
+            let (slot, bytes, base) = match self.staged().full.front() {
+                Some(full) => (Arc::clone(&full.slot), full.bytes, self.written()),
+                None => return Ok(()),
+            };
+            let written = slot.with(bytes, |bytes| self.file.write_all_at(bytes, base));
+            let mut staged = self.staged();
+            if let Err(error) = written.and_then(|written| written) {
+                drop(slot);
+                staged.resume_slot();
+                return Err(error);
+            }
+            self.pages.set_written(base + bytes as u64);
+            staged.full.pop_front();
+            slot.free();
+        }
     }
 
-    fn write_through(&self, staged: &mut Staged<G>, parts: &[&[u8]]) -> io::Result<()> {
-        self.flush(staged)?;
+    /// Called by the thread that writes full slots. What fails is reported by the next sync.
+    pub(super) fn write_full_slots(&self) {
+        let _tried_again = self.write_full(&self.writing());
+    }
+
+    /// Writes everything staged to the file.
+    fn flush(&self, held: &MutexGuard<'_, ()>) -> io::Result<()> {
+        self.staged().end_slot();
+        self.write_full(held)
+    }
+
+    /// Appends without a slot.
+    fn write_through(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let held = self.writing();
+        self.flush(&held)?;
+        let mut staged = self.open()?;
         // Once a store has failed, appends are plain ones.
-        staged.slot.take_if(|slot| slot.is_broken()).into_iter().for_each(Slot::free);
+        staged.slot.take_if(|slot| slot.is_broken()).iter().for_each(Slot::free);
         let mut end = self.written();
         for part in parts {
             self.file.write_all_at(part, end)?;
@@ -95,47 +186,60 @@ impl<G: Ground> StagedFile<G> {
     /// boundaries: the system then has one piece of memory for them instead of nine, a third less work.
     fn append(self: &Arc<Self>, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        let mut staged = self.staged();
         if bytes == 0 {
             return Ok(());
         }
-        if staged.is_closed {
-            return Err(io::Error::other("the file is closed"));
-        }
+        let room = self.room(&*self.open()?);
         if bytes > STAGED_MAX {
-            return self.write_through(&mut staged, parts);
+            return self.write_through(parts);
         }
-        let room = self.room(&staged);
         if bytes <= room {
-            return self.stage(&mut staged, parts);
+            return self.stage(parts, bytes);
         }
         let whole = parts.concat();
         let (before, behind) = whole.split_at(room);
-        self.stage(&mut staged, &[before])?;
-        self.flush(&mut staged)?;
-        self.stage(&mut staged, &[behind])
+        self.stage(&[before], before.len())?;
+        self.stage(&[behind], behind.len())
     }
 
     /// Bytes up to the next multiple of [`ROOM`].
     fn room(&self, staged: &Staged<G>) -> usize {
-        ROOM - ((self.written() + staged.bytes as u64) % ROOM as u64) as usize
+        ROOM - (self.end(staged) % ROOM as u64) as usize
     }
 
-    /// Puts an append, or a piece of one, into the slot. It does not cross a multiple of [`ROOM`].
-    fn stage(self: &Arc<Self>, staged: &mut Staged<G>, parts: &[&[u8]]) -> io::Result<()> {
-        if staged.appends == APPENDS_MAX || self.room(staged) == ROOM {
-            self.flush(staged)?;
+    /// Puts an append, or a piece of one, into a slot. It does not cross a multiple of [`ROOM`].
+    fn stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<()> {
+        if self.try_stage(parts, bytes)? {
+            return Ok(());
         }
-        if staged.slot.is_none() {
-            staged.slot = self.region.take(self, &self.path, self.written());
+        // Slots are scarce: those that are full are written now and serve again.
+        self.write_full(&self.writing())?;
+        if self.try_stage(parts, bytes)? { Ok(()) } else { self.write_through(parts) }
+    }
+
+    /// The same if there is a slot for it.
+    fn try_stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<bool> {
+        let mut staged = self.open()?;
+        let is_full = staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == ROOM;
+        if is_full {
+            staged.end_slot();
         }
-        let Some(slot) = &staged.slot else { return self.write_through(staged, parts) };
-        if !slot.push(parts, staged.appends, staged.bytes, self.written() + staged.bytes as u64) {
-            return self.write_through(staged, parts);
+        let end = self.end(&staged);
+        if staged.slot.is_none() && staged.full.len() < FULL_MAX {
+            let from = if staged.full.is_empty() { Taking::FromOthers } else { Taking::Free };
+            staged.slot = self.region.take(self, &self.path, end, from);
         }
-        staged.bytes += parts.iter().map(|part| part.len()).sum::<usize>();
-        staged.appends += 1;
-        Ok(())
+        let Staged { slot, appends, bytes: there, .. } = &mut *staged;
+        let is_staged = slot.as_ref().is_some_and(|slot| slot.push(parts, *appends, *there, end));
+        if is_staged {
+            *there += bytes;
+            *appends += 1;
+        }
+        drop(staged);
+        if is_full {
+            self.region.has_full_slot(self);
+        }
+        Ok(is_staged)
     }
 
     /// Gives the slot to another file, unless this one is in use now.
@@ -143,34 +247,40 @@ impl<G: Ground> StagedFile<G> {
     /// # Errors
     /// When the slot's contents cannot be written: then the file keeps the slot.
     pub(super) fn give_up_slot(&self) -> io::Result<bool> {
+        let Ok(held) = self.writing.try_lock() else { return Ok(false) };
         match self.staged.try_lock() {
-            Ok(mut staged) => {
-                let flushed = self.flush(&mut staged);
-                if planted!("swallow_full_disk") && flushed.is_err() {
-                    staged.is_closed = true;
-                    return Ok(false);
-                }
-                flushed.map(|()| staged.slot.take().is_some())
-            }
-            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => Ok(false),
+            Ok(mut staged) => staged.end_slot(),
+            Err(TryLockError::Poisoned(_) | TryLockError::WouldBlock) => return Ok(false),
         }
+        let written = self.write_full(&held);
+        let mut staged = self.staged();
+        if planted!("swallow_full_disk") && written.is_err() {
+            staged.is_closed = true;
+            return Ok(false);
+        }
+        written?;
+        if staged.bytes == 0 {
+            staged.slot.take().iter().for_each(Slot::free);
+        }
+        Ok(true)
     }
 
-    /// Writes out what is staged and frees the slot. What cannot be written stays in it for the next opening. Nothing
-    /// is appended after this.
+    /// Writes out what is staged and frees the slots. What cannot be written stays in them for the next opening.
+    /// Nothing is appended after this.
     pub(super) fn close(self: &Arc<Self>) {
-        let mut staged = self.staged();
-        if staged.is_closed {
+        let held = self.writing();
+        if std::mem::replace(&mut self.staged().is_closed, true) {
             return;
         }
-        match self.flush(&mut staged) {
-            Ok(()) => staged.slot.take().into_iter().for_each(Slot::free),
-            Err(_) => {
-                staged.slot.iter().for_each(Slot::leave);
-                self.region.keep_unwritten(self);
-            }
+        let flushed = self.flush(&held);
+        let mut staged = self.staged();
+        if flushed.is_err() {
+            staged.end_slot();
+            staged.full.iter().for_each(|full| full.slot.leave());
+            self.region.keep_unwritten(self);
         }
-        staged.is_closed = true;
+        staged.slot.take().iter().for_each(Slot::free);
+        drop(staged);
         if let Some(file) = self.file.mappable() {
             self.pages.map(file);
         }
@@ -183,17 +293,17 @@ impl<G: Ground> StagedFile<G> {
 
     /// Bytes in the file and staged.
     pub(super) fn total(&self) -> u64 {
-        let staged = self.staged();
-        self.written() + staged.bytes as u64
+        self.end(&self.staged())
     }
 
     /// Truncates the file and continues from there.
     pub(super) fn truncate(&self, len: u64) -> Result<()> {
-        let mut staged = self.staged();
-        let mut truncate = || {
-            self.flush(&mut staged)?;
+        let held = self.writing();
+        let truncate = || {
+            self.flush(&held)?;
+            let mut staged = self.staged();
             // Offsets beyond the new end are used again: earlier appends must not count there.
-            staged.slot.take().into_iter().for_each(Slot::free);
+            staged.slot.take().iter().for_each(Slot::free);
             self.region.forget_written()?;
             self.file.truncate(len)?;
             self.pages.set_written(len);
@@ -204,11 +314,25 @@ impl<G: Ground> StagedFile<G> {
 
     /// Writes out everything staged. For a closed file this has been done already, unless it failed.
     pub(super) fn write_out(&self) -> Result<()> {
-        let mut staged = self.staged();
-        if staged.is_closed && planted!("write_out_of_closed") {
+        let held = self.writing();
+        if planted!("write_out_of_closed") && self.is_closed() {
             return Err(Error::io("append to", &self.path, io::Error::other("the file is closed")));
         }
-        self.flush(&mut staged).map_err(|e| Error::io("append to", &self.path, e))
+        self.flush(&held).map_err(|e| Error::io("append to", &self.path, e))
+    }
+
+    /// Copies staged bytes, from the one at `from` on.
+    fn copy_staged(staged: &Staged<G>, mut from: usize, mut buffer: &mut [u8]) -> io::Result<()> {
+        let full = staged.full.iter().map(|full| (&*full.slot, full.bytes));
+        for (slot, bytes) in full.chain(staged.slot.iter().map(|slot| (slot, staged.bytes))) {
+            let here = bytes.saturating_sub(from).min(buffer.len());
+            let (now, later) = std::mem::take(&mut buffer).split_at_mut(here);
+            if here > 0 {
+                slot.with(bytes, |bytes| now.copy_from_slice(&bytes[from..from + here]))?;
+            }
+            (from, buffer) = (from.saturating_sub(bytes), later);
+        }
+        if buffer.is_empty() { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
 }
 
@@ -263,14 +387,7 @@ impl<G: Ground> ReadFile for StagedFile<G> {
             let in_file = usize::try_from(written.saturating_sub(offset)).map_or(buffer.len(), |n| n.min(buffer.len()));
             let (before, after) = buffer.split_at_mut(in_file);
             let from = usize::try_from((offset + in_file as u64).saturating_sub(written)).unwrap_or(usize::MAX);
-            // If everything was written out meanwhile, there may be no slot any more.
-            if !after.is_empty() {
-                let slot = staged.slot.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
-                slot.with(staged.bytes, |bytes| {
-                    let there = bytes.get(from..).and_then(|rest| rest.get(..after.len()));
-                    there.map(|there| after.copy_from_slice(there)).ok_or(ErrorKind::UnexpectedEof)
-                })??;
-            }
+            Self::copy_staged(&staged, from, after)?;
             if before.is_empty() { Ok(()) } else { self.file.read_exact_at(before, offset) }
         };
         read().map_err(|e: io::Error| Error::io("read", &self.path, e))

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::ErrorKind,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
 };
 
 use super::{
@@ -128,6 +128,54 @@ fn an_append_is_read_at_once_and_survives_a_kill() {
     }
 }
 
+/// Appends, reads and syncs while a thread writes what is full.
+#[test]
+fn full_slots_are_written_by_a_thread_while_others_read_and_sync() {
+    let dir = TempDir::new();
+    let lock = DiskFs.lock(&dir.0.join("LOCK"), LockMode::Exclusive).unwrap();
+    let how = crate::fs::Appending { files_max: 12, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };
+    let region = RegionFs::open(Disk::new(Reads::Mapped), &dir.0, DirLock { lock, used: DirUse::Write }, how).unwrap();
+    let path = dir.0.join("a");
+    let Appended { writer, reader } = region.fs.as_ref().unwrap().create_appended(&path).unwrap();
+    let byte = |at: usize| (at / 7) as u8 | 1;
+    let (ends, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut random, mut end) = (Random::new(3), 0);
+            for _ in 0..30_000 {
+                let len = 1 + random.below(1500) as usize;
+                let bytes: Vec<u8> = (end..end + len).map(byte).collect();
+                writer.append(&[&bytes]).unwrap();
+                end += len;
+                ends.store(end, Ordering::Release);
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        for n in 0..2 {
+            let (ends, is_over, reader, writer, path) = (&ends, &is_over, &reader, &writer, &path);
+            scope.spawn(move || {
+                let mut random = Random::new(n);
+                while !is_over.load(Ordering::Acquire) {
+                    // Mostly near the end, where slots are.
+                    let end = ends.load(Ordering::Acquire);
+                    let from = end - random.below(end.min(6 * ROOM) as u64 + 1) as usize;
+                    let mut bytes = vec![0; random.below((end - from) as u64 + 1) as usize];
+                    reader.read_at(&mut bytes, from as u64).unwrap();
+                    assert!(bytes.iter().enumerate().all(|(at, &found)| found == byte(from + at)));
+                    if random.below(200) == 0 {
+                        writer.sync().unwrap();
+                        assert!(fs::metadata(path).unwrap().len() >= end as u64);
+                    }
+                }
+            });
+        }
+    });
+    drop(region.lock);
+    let all = fs::read(&path).unwrap();
+    assert_eq!(all.len(), ends.into_inner());
+    assert!(all.iter().enumerate().all(|(at, &found)| found == byte(at)));
+}
+
 #[test]
 fn reads_may_cross_the_end_of_what_is_written() {
     let dir = TempDir::new();
@@ -164,7 +212,8 @@ fn slots_are_written_at_multiples_of_their_room() {
     };
     for n in 0..200 {
         let (written, end) = append(&[n; 1000]);
-        assert_eq!(written, end / ROOM * ROOM, "at {end}");
+        assert_eq!(written % ROOM, 0, "at {end}");
+        assert!((end / ROOM).saturating_sub(1) * ROOM <= written && written <= end, "{written} of {end}");
     }
     writer.sync().unwrap();
     // From the middle of a piece exactly to its end, and beyond.
