@@ -24,6 +24,7 @@ use rustix::{
 use super::{
     ground::{AppendPlace, Ground, GroundFile, GroundMap},
     guard::{self, Stores},
+    slots::ROOM,
     writer::FullSlots,
 };
 use crate::{
@@ -72,6 +73,7 @@ impl Ground for Disk {
     type Map = DiskMap;
 
     const GROWTH: usize = 16;
+    const FULL: usize = ROOM;
 
     /// Tests copy the files of a region, which must not change meanwhile.
     fn writes_full_slots(&self) -> FullSlots {

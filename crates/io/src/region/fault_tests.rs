@@ -239,13 +239,13 @@ fn what_a_killed_process_left_is_put_back_on_a_full_disk() {
         let region = simulated(&memory, files);
         let paths: Vec<PathBuf> = (0..files).map(|n| PathBuf::from(format!("/d/{n}"))).collect();
         let open: Vec<_> = paths.iter().map(|path| appended(&region, path)).collect();
-        for n in 0..30 {
-            open.iter().for_each(|file| file.writer.append(&[&[n; 1000]]).unwrap());
+        for n in 0..20 {
+            open.iter().for_each(|file| file.writer.append(&[&[n; 100]]).unwrap());
         }
         assert!(paths.iter().all(|path| memory.read(path).unwrap().is_empty()), "all of it is staged");
         let killed = memory.fork();
         killed.set_capacity(Some(memory.used_bytes()));
-        let model: Vec<u8> = (0..30).flat_map(|n| [n; 1000]).collect();
+        let model: Vec<u8> = (0..20).flat_map(|n| [n; 100]).collect();
         drop(simulated(&killed, files));
         for path in &paths {
             assert!(killed.read(path).unwrap() == model, "{} of {files}", path.display());

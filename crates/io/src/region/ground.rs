@@ -22,6 +22,9 @@ pub(crate) trait Ground: Debug + Send + Sync + Sized + 'static {
     /// The mapped file grows by this many slots.
     const GROWTH: usize;
 
+    /// A slot is full with so many bytes: at most what it can hold.
+    const FULL: usize;
+
     /// When full slots are written.
     fn writes_full_slots(&self) -> FullSlots;
 

@@ -56,6 +56,9 @@ impl Ground for Simulated {
     /// So small that there is room for it on the small disks of simulations.
     const GROWTH: usize = 2;
 
+    /// So few that the small files of simulations fill some.
+    const FULL: usize = 2 << 10;
+
     fn writes_full_slots(&self) -> FullSlots {
         FullSlots::ByNextAppend
     }

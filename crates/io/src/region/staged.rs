@@ -13,12 +13,9 @@ use super::{
     Region,
     ground::{Ground, GroundFile},
     pages::Pages,
-    slots::{APPENDS_MAX, ROOM, Slot, Taking},
+    slots::{APPENDS_MAX, Slot, Taking},
 };
 use crate::fs::{MappedRead, ReadFile, WriteFile};
-
-/// Larger appends go directly to the file.
-const STAGED_MAX: usize = ROOM / 2;
 
 /// File systems allocate space in blocks of this size or smaller.
 const BLOCK_BYTES: u64 = 4096;
@@ -182,7 +179,7 @@ impl<G: Ground> StagedFile<G> {
         Ok(())
     }
 
-    /// An append that crosses a multiple of [`ROOM`] is split there, so that whole slots are written at page
+    /// An append that crosses a multiple of [`Ground::FULL`] is split there, so that whole slots are written at page
     /// boundaries: the system then has one piece of memory for them instead of nine, a third less work.
     fn append(self: &Arc<Self>, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
@@ -190,7 +187,8 @@ impl<G: Ground> StagedFile<G> {
             return Ok(());
         }
         let room = self.room(&*self.open()?);
-        if bytes > STAGED_MAX {
+        // Large ones go directly to the file.
+        if bytes > G::FULL / 2 {
             return self.write_through(parts);
         }
         if bytes <= room {
@@ -202,12 +200,12 @@ impl<G: Ground> StagedFile<G> {
         self.stage(&[behind], behind.len())
     }
 
-    /// Bytes up to the next multiple of [`ROOM`].
+    /// Bytes up to the next multiple of [`Ground::FULL`].
     fn room(&self, staged: &Staged<G>) -> usize {
-        ROOM - (self.end(staged) % ROOM as u64) as usize
+        G::FULL - (self.end(staged) % G::FULL as u64) as usize
     }
 
-    /// Puts an append, or a piece of one, into a slot. It does not cross a multiple of [`ROOM`].
+    /// Puts an append, or a piece of one, into a slot. It does not cross a multiple of [`Ground::FULL`].
     fn stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<()> {
         if self.try_stage(parts, bytes)? {
             return Ok(());
@@ -220,7 +218,7 @@ impl<G: Ground> StagedFile<G> {
     /// The same if there is a slot for it.
     fn try_stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<bool> {
         let mut staged = self.open()?;
-        let is_full = staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == ROOM;
+        let is_full = staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == G::FULL;
         if is_full {
             staged.end_slot();
         }
