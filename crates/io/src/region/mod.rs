@@ -137,9 +137,10 @@ impl<G: Ground> RegionFs<G> {
             region.remove_file()?;
         }
         let region = Arc::new(region);
+        let process = std::process::id();
         Ok(AppendRegion {
             fs: Some(Arc::new(Self { region: Arc::clone(&region) })),
-            lock: Box::new(RegionLock { region, _released_last: lock.lock }),
+            lock: Box::new(RegionLock { region, process, _released_last: lock.lock }),
             catch_up: None,
         })
     }
@@ -232,6 +233,7 @@ impl<G: Ground> Region<G> {
 #[derive(Debug)]
 struct RegionLock<G: Ground> {
     region: Arc<Region<G>>,
+    process: u32,
     _released_last: Box<dyn FileLock>,
 }
 
@@ -239,6 +241,10 @@ impl<G: Ground> FileLock for RegionLock<G> {}
 
 impl<G: Ground> Drop for RegionLock<G> {
     fn drop(&mut self) {
+        // A forked child has nothing to write, and a thread that it does not have may have held locks.
+        if std::process::id() != self.process {
+            return;
+        }
         let files = std::mem::take(&mut *self.region.files());
         files.values().filter_map(Weak::upgrade).for_each(|file| file.close());
         self.region.writer.end();
