@@ -201,6 +201,8 @@ pub const ALL: &[Planted] = &[
     bug("map_any_file_system", REGION),
     bug("unguarded_store", REGION),
     bug("swallow_full_disk", REGION),
+    bug("unjoined_slots", REGION),
+    bug("free_unwritten_slots", POWER),
     bug("puts_until_full", FULL),
     bug("keep_reserve", FULL),
     bug("merge_parts_whole", EMPTIED),

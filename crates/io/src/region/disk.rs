@@ -77,7 +77,7 @@ impl Ground for Disk {
 
     /// Tests copy the files of a region, which must not change meanwhile.
     fn writes_full_slots(&self) -> FullSlots {
-        if self.kind.is_none() { FullSlots::ByThread } else { FullSlots::ByNextAppend }
+        if self.kind.is_none() { FullSlots::ByThreads } else { FullSlots::ByNextAppend }
     }
 
     fn fs(&self) -> &dyn FileSystem {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! append ──▶ copied into a slot of APPENDS, a mapped file                 0.1 µs per KiB and a checksum
-//!            ├─ slot full ──▶ a thread writes it to the file itself, 0.3 µs per KiB; appends go to another slot
+//!            ├─ slot full ──▶ a thread writes it to the file, 0.3 µs per KiB; appends go to another slot
 //!            └─ sync, or the file is closed ──▶ what is in its slots is written now
 //!
 //! open  ──▶ what a killed process has left in slots is written to its files, then APPENDS is removed
@@ -59,7 +59,7 @@ use self::{
     residency::Known,
     slots::{Left, Slot, Slots, Taking},
     staged::{StagedFile, StagedWriter},
-    writer::Writer,
+    writer::SlotWriter,
 };
 pub(crate) use self::{disk::Disk, simulated::Simulated};
 use crate::fs::{AppendRegion, Appended, Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem};
@@ -80,7 +80,7 @@ pub(super) struct Region<G: Ground> {
     slots: OnceLock<Option<Arc<Slots<G>>>>,
     files: Mutex<BTreeMap<PathBuf, Weak<StagedFile<G>>>>,
     /// Writes full slots.
-    writer: Writer<G>,
+    writer: SlotWriter<G>,
     /// Closed files that could not be written out completely: they are read through their slots.
     unwritten: Mutex<Vec<Arc<StagedFile<G>>>>,
     /// The pages of files that are read through their mapping, open or not.
@@ -109,7 +109,7 @@ impl<G: Ground> RegionFs<G> {
             how,
             slots: OnceLock::new(),
             files: Mutex::default(),
-            writer: Writer::default(),
+            writer: SlotWriter::default(),
             unwritten: Mutex::default(),
             pages: Mutex::default(),
             known: Known::default(),

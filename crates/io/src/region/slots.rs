@@ -11,10 +11,11 @@
 //! ```
 //!
 //! All numbers are little-endian. `KIND`: 0 in a free slot, otherwise the length of the name, the letters `BFAPP`,
-//! the format's version 2, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. What
-//! is staged for a file may be in several slots, each with the bytes that follow those of another. An append counts if its checksum holds: XXH3 of its bytes, seeded with the epoch, the name and **its offset in the
-//! file**. So bytes from an earlier use of the slot, or a mix that a power loss left, never count: within an epoch no
-//! offset of a file is written twice, so whatever counts belongs there.
+//! the format's version 2, and 0. `base`: where in the file called `name` the first of the appended bytes belongs. A
+//! file may have several slots; the bytes of each follow those of another. An append counts if its checksum holds: XXH3
+//! of its bytes, seeded with the epoch, the name and **its offset in the file**. So bytes from an earlier use of the
+//! slot, or a mix that a power loss left, never count: within an epoch no offset of a file is written twice, so
+//! whatever counts belongs there.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,

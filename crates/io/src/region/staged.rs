@@ -21,7 +21,7 @@ use crate::fs::{MappedRead, ReadFile, WriteFile};
 const BLOCK_BYTES: u64 = 4096;
 
 /// A file has at most so many full slots that wait to be written. Then appends wait, too.
-const FULL_MAX: usize = 4;
+const FULL_MAX: usize = 8;
 
 /// A file and its last appends, which are in slots.
 ///
@@ -29,8 +29,8 @@ const FULL_MAX: usize = 4;
 /// the file: everything up to `written` │ full slots, oldest first │ the slot that appends go to
 /// ```
 ///
-/// Appends come one at a time; reads, syncs and the thread that writes full slots may run meanwhile. An append waits
-/// for a write to the file only where slots are scarce.
+/// Appends come one at a time; reads, syncs and threads that write full slots may run meanwhile. An append waits for a
+/// write to the file only where slots are scarce.
 #[derive(Debug)]
 pub struct StagedFile<G: Ground> {
     file: G::File,
@@ -130,30 +130,48 @@ impl<G: Ground> StagedFile<G> {
         }
     }
 
-    /// Writes the full slots to the file and frees them. What cannot be written stays, and a killed process does not
-    /// lose it there either; a later attempt writes it to the same place.
-    fn write_full(&self, _held: &MutexGuard<'_, ()>) -> io::Result<()> {
-        loop {
-            let (slot, bytes, base) = match self.staged().full.front() {
-                Some(full) => (Arc::clone(&full.slot), full.bytes, self.written()),
-                None => return Ok(()),
-            };
-            let written = slot.with(bytes, |bytes| self.file.write_all_at(bytes, base));
-            let mut staged = self.staged();
-            if let Err(error) = written.and_then(|written| written) {
-                drop(slot);
-                staged.resume_slot();
-                return Err(error);
-            }
-            self.pages.set_written(base + bytes as u64);
-            staged.full.pop_front();
+    /// Writes the oldest full slot to the file and frees it; `false` where there is none. What cannot be written stays,
+    /// and a killed process does not lose it there either; a later attempt writes it to the same place.
+    fn write_oldest(&self, _held: &MutexGuard<'_, ()>) -> io::Result<bool> {
+        let (slot, bytes, base) = match self.staged().full.front() {
+            Some(full) => (Arc::clone(&full.slot), full.bytes, self.written()),
+            None => return Ok(false),
+        };
+        if planted!("free_unwritten_slots") {
             slot.free();
         }
+        let written = slot.with(bytes, |bytes| self.file.write_all_at(bytes, base));
+        let mut staged = self.staged();
+        if let Err(error) = written.and_then(|written| written) {
+            drop(slot);
+            staged.resume_slot();
+            return Err(error);
+        }
+        self.pages.set_written(base + bytes as u64);
+        staged.full.pop_front();
+        slot.free();
+        Ok(true)
     }
 
-    /// Called by the thread that writes full slots. What fails is reported by the next sync.
+    /// Writes all full slots.
+    fn write_full(&self, held: &MutexGuard<'_, ()>) -> io::Result<()> {
+        while self.write_oldest(held)? {}
+        Ok(())
+    }
+
+    /// Writes the oldest full slot. What fails is reported by the next sync.
+    pub(super) fn write_full_slot(&self) {
+        let _tried_again = self.write_oldest(&self.writing());
+    }
+
+    /// Writes all full slots, unless somebody else is writing to the file. If they do not see the last slot any more,
+    /// it waits for the next one. When the file is closed, the directory may soon belong to another process.
     pub(super) fn write_full_slots(&self) {
-        let _tried_again = self.write_full(&self.writing());
+        if let Ok(held) = self.writing.try_lock()
+            && !self.is_closed()
+        {
+            let _tried_again = self.write_full(&held);
+        }
     }
 
     /// Writes everything staged to the file.
@@ -218,9 +236,11 @@ impl<G: Ground> StagedFile<G> {
     /// The same if there is a slot for it.
     fn try_stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<bool> {
         let mut staged = self.open()?;
-        let is_full = staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == G::FULL;
-        if is_full {
+        if staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == G::FULL {
             staged.end_slot();
+            drop(staged);
+            self.region.has_full_slot(self);
+            staged = self.open()?;
         }
         let end = self.end(&staged);
         if staged.slot.is_none() && staged.full.len() < FULL_MAX {
@@ -232,10 +252,6 @@ impl<G: Ground> StagedFile<G> {
         if is_staged {
             *there += bytes;
             *appends += 1;
-        }
-        drop(staged);
-        if is_full {
-            self.region.has_full_slot(self);
         }
         Ok(is_staged)
     }

@@ -128,9 +128,9 @@ fn an_append_is_read_at_once_and_survives_a_kill() {
     }
 }
 
-/// Appends, reads and syncs while a thread writes what is full.
+/// Appends, reads and syncs while threads write what is full.
 #[test]
-fn full_slots_are_written_by_a_thread_while_others_read_and_sync() {
+fn full_slots_are_written_by_threads_while_others_read_and_sync() {
     let dir = TempDir::new();
     let lock = DiskFs.lock(&dir.0.join("LOCK"), LockMode::Exclusive).unwrap();
     let how = crate::fs::Appending { files_max: 12, reads: Reads::Mapped, mapped_bytes_max: u64::MAX };

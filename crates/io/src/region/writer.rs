@@ -12,7 +12,13 @@ use std::{
 
 use super::{ground::Ground, staged::StagedFile};
 
-/// After its last write the thread looks for more this often, and so many times, before it waits to be woken: a wake
+/// At most so many threads write. More than one are awake only while one of them waits for its file.
+const THREADS_MAX: usize = 4;
+
+/// Another thread is woken, or begins, when more files than this wait for each that is awake.
+const BEHIND: usize = 16;
+
+/// After its last write a thread looks for more this often, and so many times, before it waits to be woken: a wake
 /// costs the append a system call.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 const LOOKS: u32 = 50;
@@ -20,8 +26,8 @@ const LOOKS: u32 = 50;
 /// When full slots are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FullSlots {
-    /// By a thread, at once.
-    ByThread,
+    /// By threads, at once.
+    ByThreads,
     /// By the append that fills the next one, of any file. So tests and simulations find files with several slots, the
     /// same each time.
     ByNextAppend,
@@ -29,10 +35,10 @@ pub(crate) enum FullSlots {
 
 /// Files with full slots, and who writes those.
 #[derive(Debug)]
-pub(super) struct Writer<G: Ground>(Arc<Waiting<G>>);
+pub(super) struct SlotWriter<G: Ground>(Arc<ToWrite<G>>);
 
 #[derive(Debug)]
-struct Waiting<G: Ground> {
+struct ToWrite<G: Ground> {
     queue: Mutex<Queue<G>>,
     has_more: Condvar,
 }
@@ -40,29 +46,20 @@ struct Waiting<G: Ground> {
 #[derive(Debug)]
 struct Queue<G: Ground> {
     files: VecDeque<Arc<StagedFile<G>>>,
-    thread: Thread,
+    threads: usize,
+    /// Threads that must be woken.
+    waiting: usize,
+    is_over: bool,
 }
 
-/// The thread that writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Thread {
-    None,
-    /// It looks for more by itself.
-    Looks,
-    /// It must be woken.
-    Waits,
-    /// The region has ended.
-    Ended,
-}
-
-impl<G: Ground> Default for Writer<G> {
+impl<G: Ground> Default for SlotWriter<G> {
     fn default() -> Self {
-        let queue = Queue { files: VecDeque::new(), thread: Thread::None };
-        Self(Arc::new(Waiting { queue: Mutex::new(queue), has_more: Condvar::new() }))
+        let queue = Queue { files: VecDeque::new(), threads: 0, waiting: 0, is_over: false };
+        Self(Arc::new(ToWrite { queue: Mutex::new(queue), has_more: Condvar::new() }))
     }
 }
 
-impl<G: Ground> Writer<G> {
+impl<G: Ground> SlotWriter<G> {
     /// Has a full slot of this file written. The caller holds none of its locks.
     pub fn write(&self, file: &Arc<StagedFile<G>>, how: FullSlots) {
         let mut queue = self.0.queue();
@@ -70,20 +67,24 @@ impl<G: Ground> Writer<G> {
         if how == FullSlots::ByNextAppend {
             let earlier = if queue.files.len() > 1 { queue.files.pop_front() } else { None };
             drop(queue);
-            earlier.iter().for_each(|file| file.write_full_slots());
+            earlier.iter().for_each(|file| file.write_full_slot());
             return;
         }
-        match queue.thread {
-            Thread::Looks | Thread::Ended => {}
-            Thread::Waits => self.0.has_more.notify_one(),
-            Thread::None => {
-                let waiting = Arc::clone(&self.0);
-                let work = move || waiting.work();
-                match thread::Builder::new().name("bifold-appends".to_owned()).spawn(work) {
-                    Ok(_) => queue.thread = Thread::Looks,
-                    // Appends write full slots themselves when there are too many.
-                    Err(_) => queue.files.clear(),
-                }
+        if queue.is_over {
+            queue.files.clear();
+        }
+        if queue.files.len() <= BEHIND * (queue.threads - queue.waiting) {
+            return;
+        }
+        if queue.waiting > 0 {
+            self.0.has_more.notify_one();
+        } else if queue.threads < THREADS_MAX {
+            let waiting = Arc::clone(&self.0);
+            let begun = thread::Builder::new().name("bifold-appends".to_owned()).spawn(move || waiting.work());
+            queue.threads += usize::from(begun.is_ok());
+            if queue.threads == 0 {
+                // Appends write full slots themselves when there are too many.
+                queue.files.clear();
             }
         }
     }
@@ -92,12 +93,12 @@ impl<G: Ground> Writer<G> {
     pub fn end(&self) {
         let mut queue = self.0.queue();
         queue.files.clear();
-        queue.thread = Thread::Ended;
-        self.0.has_more.notify_one();
+        queue.is_over = true;
+        self.0.has_more.notify_all();
     }
 }
 
-impl<G: Ground> Waiting<G> {
+impl<G: Ground> ToWrite<G> {
     fn queue(&self) -> MutexGuard<'_, Queue<G>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,14 +108,14 @@ impl<G: Ground> Waiting<G> {
         loop {
             let next = {
                 let mut queue = self.queue();
-                while queue.files.is_empty() && queue.thread != Thread::Ended && looks >= LOOKS {
-                    queue.thread = Thread::Waits;
+                while queue.files.is_empty() && !queue.is_over && looks >= LOOKS {
+                    queue.waiting += 1;
                     queue = self.has_more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+                    queue.waiting -= 1;
                 }
-                if queue.thread == Thread::Ended {
+                if queue.is_over {
                     return;
                 }
-                queue.thread = Thread::Looks;
                 queue.files.pop_front()
             };
             match next {
