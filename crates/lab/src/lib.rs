@@ -49,6 +49,12 @@
 //! | [`validate`] | the engine: the bytes it moves, compared with the model |
 //! | [`room`] | free space of directories |
 //!
+//! And without any engine:
+//!
+//! | file | what it is |
+//! |---|---|
+//! | [`simulate`] | what designs of GC must write |
+//!
 //! This crate measures from outside: only it and the program use the system's threads and clock directly.
 
 pub mod bystander;
@@ -76,6 +82,7 @@ pub mod room;
 pub mod run;
 pub mod scale;
 pub mod session;
+pub mod simulate;
 pub mod spec;
 pub mod store;
 pub mod system;

@@ -300,3 +300,28 @@ fn real_data_is_replayed() {
         assert!(ran.code == 2 && ran.err.contains(named), "{wrong:?}: {ran:?}");
     }
 }
+
+#[test]
+fn a_simulation_prints_what_each_design_writes() {
+    let args = ["lab", "simulate", "streams", "hashkv", "--keys", "20000", "--updates-of", "zipf", "--buffer", "100"];
+    let table = bifold(&args).ok();
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows.len() == 3 && rows[0].contains("1.25") && rows[0].contains("zipf:0.99"), "{table}");
+    let lines = bifold(&[&args[..], &["--json"]].concat()).json();
+    assert_eq!(lines.len(), 4, "two designs, two targets");
+    for (line, row) in lines.iter().zip([rows[1], rows[1], rows[2], rows[2]]) {
+        assert!(row.starts_with(line["design"].as_str().unwrap()), "{row}");
+        assert!(row.contains(&format!("{:.2}", line["written"].as_f64().unwrap())), "{row}: {line}");
+        assert!(line["space_max"].as_f64().unwrap() <= line["space_target"].as_f64().unwrap() + 0.001);
+        assert!(line["absorbed"].as_f64().unwrap() > 0.1);
+    }
+    for (wrong, named) in [
+        (&["lab", "simulate", "hash"][..], "hashkv-segments"),
+        (&["lab", "simulate", "--space-target", "1"], "space target"),
+        (&["lab", "simulate", "--updates-of", "zipf:2"], "between 0 and 1"),
+        (&["lab", "simulate", "--keys", "100"], "--keys"),
+    ] {
+        let ran = bifold(wrong);
+        assert!(ran.code == 2 && ran.err.contains(named), "{wrong:?}: {ran:?}");
+    }
+}

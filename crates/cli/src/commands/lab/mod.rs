@@ -7,6 +7,7 @@
 //! | [`compare`] | compares stores on chosen workloads |
 //! | [`performance`] | prints the figures of a setting, and which targets were reached |
 //! | [`report`] | draws the page from existing results |
+//! | [`simulate`] | what designs of GC must write, without an engine |
 //! | [`launch`] | starts one process per run |
 //! | [`given`] | the user's own keys and values |
 //! | [`part`] | the work of such a process |
@@ -21,6 +22,7 @@ pub mod part;
 mod performance;
 mod report;
 mod run;
+mod simulate;
 mod tuned;
 
 use clap::{Args, Subcommand};
@@ -43,7 +45,8 @@ pub const EXAMPLES: &str = "Examples:
   bifold lab run all --out results          # about an hour; the same command continues it
   bifold lab compare --workloads load,read,scan
   bifold lab run real --input access.tsv    # your own keys and values
-  bifold lab report results                 # results/report.html";
+  bifold lab report results                 # results/report.html
+  bifold lab simulate hashkv streams        # bytes that GC must write, by its rules alone";
 
 #[derive(Args, Debug)]
 #[command(subcommand_required = true)]
@@ -69,6 +72,10 @@ pub enum LabCommand {
     /// Draw the report from existing results.
     #[command(long_about = report::LONG_ABOUT, after_long_help = report::EXAMPLES)]
     Report(report::ReportArgs),
+
+    /// Simulate what designs of GC must write.
+    #[command(long_about = simulate::LONG_ABOUT, after_long_help = simulate::EXAMPLES)]
+    Simulate(simulate::SimulateArgs),
 }
 
 /// `bifold lab`
@@ -78,5 +85,6 @@ pub fn run(args: &LabArgs, global: &Global, out: &mut Output) -> Result<()> {
         LabCommand::Run(args) => run::run(args, global, out),
         LabCommand::Compare(args) => compare::run(args, global, out),
         LabCommand::Report(args) => report::run(args, global, out),
+        LabCommand::Simulate(args) => simulate::run(args, global, out),
     }
 }
