@@ -25,7 +25,7 @@ use std::{fmt, str::FromStr};
 use bifold_values::parts::victim::Victim;
 
 use self::{
-    files::{Files, Survivors, Writes},
+    files::{FileStreams, Survivors, Writes},
     groups::{Cold, Groups},
     segments::Segments,
 };
@@ -85,16 +85,16 @@ pub struct Design {
 
 #[derive(Clone, Copy, Debug)]
 enum Rules {
-    Files(Writes, files::Victims, Survivors),
-    Groups(Victim, Cold),
+    OfFiles(Writes, files::Victims, Survivors),
+    OfGroups(Victim, Cold),
 }
 
 const fn files(name: &'static str, about: &'static str, rules: (Writes, files::Victims, Survivors)) -> Design {
-    Design { name, about, rules: Rules::Files(rules.0, rules.1, rules.2) }
+    Design { name, about, rules: Rules::OfFiles(rules.0, rules.1, rules.2) }
 }
 
 const fn groups(name: &'static str, about: &'static str, victim: Victim, cold: Cold) -> Design {
-    Design { name, about, rules: Rules::Groups(victim, cold) }
+    Design { name, about, rules: Rules::OfGroups(victim, cold) }
 }
 
 /// All designs.
@@ -263,11 +263,11 @@ impl Simulation {
     pub fn run(&self, design: Design, progress: &mut dyn FnMut(u64)) -> Result<Outcome> {
         self.check()?;
         match design.rules {
-            Rules::Files(writes, victims, survivors) => {
+            Rules::OfFiles(writes, victims, survivors) => {
                 let length = self.keys / self.files;
-                self.run_on(Files::new((self.keys, length), (writes, victims, survivors)), progress)
+                self.run_on(FileStreams::new((self.keys, length), (writes, victims, survivors)), progress)
             }
-            Rules::Groups(victim, cold) => {
+            Rules::OfGroups(victim, cold) => {
                 let file = self.keys / self.files;
                 self.run_on(Groups::new((self.keys, self.groups, file), victim, cold), progress)
             }

@@ -1,4 +1,4 @@
-//! Files in the order of arrival, in one stream or several.
+//! FileStreams in the order of arrival, in one stream or several.
 
 use bifold_values::parts::{sketch::Sketch, victim::Candidate};
 
@@ -45,7 +45,7 @@ const CLASSES: usize = 5;
 const AGES: usize = 4;
 
 /// All files.
-pub(super) struct Files {
+pub(super) struct FileStreams {
     segments: Segments,
     rules: (Writes, Victims, Survivors),
     /// Values in a full file.
@@ -58,7 +58,7 @@ pub(super) struct Files {
     written_at: Vec<u64>,
 }
 
-impl Files {
+impl FileStreams {
     /// For so many keys, with files of so many values.
     pub fn new((keys, length): (u32, u32), rules: (Writes, Victims, Survivors)) -> Self {
         let mut sketch = Sketch::default();
@@ -119,7 +119,7 @@ impl Files {
     }
 }
 
-impl Collect for Files {
+impl Collect for FileStreams {
     /// A position among the full files.
     type Unit = usize;
 

@@ -127,10 +127,10 @@ fn each_key_has_one_live_value() {
     let limit = u64::from(KEYS) * 5 / 4;
     for design in DESIGNS {
         match design.rules {
-            Rules::Files(writes, victims, survivors) => {
-                check(Files::new((KEYS, KEYS / 640), (writes, victims, survivors)), limit);
+            Rules::OfFiles(writes, victims, survivors) => {
+                check(FileStreams::new((KEYS, KEYS / 640), (writes, victims, survivors)), limit);
             }
-            Rules::Groups(victim, cold) => check(Groups::new((KEYS, 64, KEYS / 640), victim, cold), limit),
+            Rules::OfGroups(victim, cold) => check(Groups::new((KEYS, 64, KEYS / 640), victim, cold), limit),
         }
     }
 }
