@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `segments` | lists of values, and where the newest value of each key is |
 //! | `files` | files in the order of arrival: WiscKey's log, and ours by frequency and age |
-//! | `groups` | HashKV's groups, with and without cold values apart |
+//! | `groups` | HashKV's groups; cold values stay in them or are separated |
 
 mod files;
 mod groups;

@@ -76,6 +76,8 @@ pub(super) struct Region<G: Ground> {
     ground: G,
     dir: PathBuf,
     how: Appending,
+    /// The process that opened it.
+    process: u32,
     /// Created by the first append; `None` where the system does not support it.
     slots: OnceLock<Option<Arc<Slots<G>>>>,
     files: Mutex<BTreeMap<PathBuf, Weak<StagedFile<G>>>>,
@@ -107,6 +109,7 @@ impl<G: Ground> RegionFs<G> {
             ground,
             dir: dir.into(),
             how,
+            process: std::process::id(),
             slots: OnceLock::new(),
             files: Mutex::default(),
             writer: SlotWriter::default(),
@@ -137,10 +140,9 @@ impl<G: Ground> RegionFs<G> {
             region.remove_file()?;
         }
         let region = Arc::new(region);
-        let process = std::process::id();
         Ok(AppendRegion {
             fs: Some(Arc::new(Self { region: Arc::clone(&region) })),
-            lock: Box::new(RegionLock { region, process, _released_last: lock.lock }),
+            lock: Box::new(RegionLock { region, _released_last: lock.lock }),
             catch_up: None,
         })
     }
@@ -188,6 +190,11 @@ impl<G: Ground> Region<G> {
         slots.take(holder, (path.file_name()?.to_str()?, base), from)
     }
 
+    /// Whether this is a forked child: it has nothing to write, and threads that it does not have may have held locks.
+    pub(super) fn is_in_child(&self) -> bool {
+        std::process::id() != self.process
+    }
+
     /// A full slot of a file is to be written.
     pub(super) fn has_full_slot(&self, file: &Arc<StagedFile<G>>) {
         self.writer.write(file, self.ground.writes_full_slots());
@@ -233,7 +240,6 @@ impl<G: Ground> Region<G> {
 #[derive(Debug)]
 struct RegionLock<G: Ground> {
     region: Arc<Region<G>>,
-    process: u32,
     _released_last: Box<dyn FileLock>,
 }
 
@@ -241,8 +247,7 @@ impl<G: Ground> FileLock for RegionLock<G> {}
 
 impl<G: Ground> Drop for RegionLock<G> {
     fn drop(&mut self) {
-        // A forked child has nothing to write, and a thread that it does not have may have held locks.
-        if std::process::id() != self.process {
+        if self.region.is_in_child() {
             return;
         }
         let files = std::mem::take(&mut *self.region.files());

@@ -282,6 +282,9 @@ impl<G: Ground> StagedFile<G> {
     /// Writes out what is staged and frees the slots. What cannot be written stays in them for the next opening.
     /// Nothing is appended after this.
     pub(super) fn close(self: &Arc<Self>) {
+        if self.region.is_in_child() {
+            return;
+        }
         let held = self.writing();
         if std::mem::replace(&mut self.staged().is_closed, true) {
             return;

@@ -44,7 +44,7 @@ pub struct SimulateArgs {
     pub updates_of: Updates,
 
     /// Keys.
-    #[arg(long, value_name = "N", default_value_t = 200_000)]
+    #[arg(long, value_name = "N", default_value_t = Simulation::default().keys)]
     pub keys: u32,
 
     /// Updates [default: ten for each key].
@@ -52,19 +52,19 @@ pub struct SimulateArgs {
     pub updates: Option<u64>,
 
     /// A full file has this share of all keys.
-    #[arg(long, value_name = "N", default_value_t = 640)]
+    #[arg(long, value_name = "N", default_value_t = Simulation::default().files)]
     pub files: u32,
 
     /// Groups of HashKV.
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = Simulation::default().groups)]
     pub groups: u32,
 
     /// Values in a write buffer, in which they are overwritten in place (HashKV §3.8).
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = Simulation::default().buffer)]
     pub buffer: u32,
 
     /// Of the random numbers.
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = Simulation::default().seed)]
     pub seed: u64,
 }
 
