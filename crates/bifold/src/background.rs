@@ -1,5 +1,6 @@
 //! Work that nobody waits for: which, on which thread, and the jobs themselves.
 
+pub(crate) mod alone;
 #[cfg(test)]
 pub(crate) mod bed;
 pub(crate) mod compact;

@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bifold::{
@@ -38,9 +38,6 @@ const PLACEMENTS: [(&str, PlacementKind); 7] = [
 
 /// A process that does nothing for this long hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Jobs of workers end within this.
-const FOR_JOBS: Duration = Duration::from_secs(20);
 
 /// When half of the entries are deleted, this share of the space must be freed, in percent.
 const FREED_PERCENT: u64 = 40;
@@ -186,25 +183,14 @@ fn empty(db: &Db, path: &Path, acknowledged: u64) -> Result<(), Trouble> {
     for n in (0..acknowledged).step_by(2) {
         db.delete(key(n)).map_err(|e| Trouble::from(e).during(format!("delete number {}", n / 2)))?;
     }
-    when_jobs_have_ended(|| db.compact()).map_err(|e| e.during("compaction"))?;
-    when_jobs_have_ended(|| db.collect_garbage()).map_err(|e| e.during("GC"))?;
+    db.compact().map_err(|e| Trouble::from(e).during("compaction"))?;
+    db.collect_garbage().map_err(|e| Trouble::from(e).during("GC"))?;
     holds_all(db, (1..acknowledged).step_by(2))?;
     let after = bytes_in(path);
     if after * 100 > before * (100 - FREED_PERCENT) {
         return Err(Trouble::wrong(format!("{after} of {before} bytes are still in use")));
     }
     Ok(())
-}
-
-/// Does what needs room. A job of a worker may have its copies on the disk just then: a moment later there is room.
-fn when_jobs_have_ended(work: impl Fn() -> bifold::Result<()>) -> Result<(), Trouble> {
-    let begin = Instant::now();
-    loop {
-        match work() {
-            Err(error) if error.is_full() && begin.elapsed() < FOR_JOBS => thread::sleep(Duration::from_millis(20)),
-            outcome => return Ok(outcome?),
-        }
-    }
 }
 
 fn continues(path: &Path, placement: &str, acknowledged: u64) -> Result<(), Trouble> {

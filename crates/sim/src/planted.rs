@@ -61,6 +61,7 @@ const fn bug(name: &'static str, caught_by: Test) -> Planted {
 
 const BITFLIP: Test = Test::Proof("bitflip");
 const FULL: Test = Test::Proof("full");
+const ALONE: Test = Test::Unit("bifold", "alone_tests");
 const EMPTIED: Test = Test::Integration("bifold", "all", "full_disk::a_disk_that_others");
 const LEFTOVERS: Test = Test::Integration("bifold", "all", "full_disk::a_full_disk_without");
 const ERRNO: Test = Test::Proof("errno");
@@ -136,7 +137,6 @@ const MERGES: Test = Test::Integration("bifold", "all", "merges::");
 const CHAINS: Test = Test::Integration("bifold", "all", "merge_chains::");
 const STEPS: Test = Test::Unit("bifold-index", "memtable::steps::");
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
-
 const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_yielded");
 
 const SALVAGE: Test = Test::Integration("bifold", "all", "salvage_database::");
@@ -206,6 +206,7 @@ pub const ALL: &[Planted] = &[
     bug("puts_until_full", FULL),
     bug("keep_reserve", FULL),
     bug("merge_parts_whole", EMPTIED),
+    bug("refused_for_a_job", ALONE),
     bug("leftovers_before_manifest", LEFTOVERS),
     bug("remember_cut_appends", REGION),
     bug("append_to_a_torn_sector", REGION),

@@ -15,7 +15,7 @@ use crate::{
         stats::{GarbageStats, Stats},
     },
     background::outcome::for_each_tree,
-    commit::notices::CommitNotice,
+    commit::{notices::CommitNotice, room::Means},
     engine::Engine,
     state::{
         follow::Follower,
@@ -278,7 +278,7 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flusher.flush(&self.engine().trees.all().to_vec())
+        self.engine().flusher.flush(&self.engine().trees.all().to_vec(), Means::Reserve)
     }
 
     /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,

@@ -23,6 +23,7 @@ use crate::background::telling::{Events, JobKind};
 use crate::{
     api::{options::Workers, stats::counters::Counters},
     background::{
+        alone::lacks_room,
         compact::count_of_parts,
         shared_flush::{Flush, KeyRange, SharedFlush, TakenRange, bounds},
         waits::Waits,
@@ -238,7 +239,11 @@ impl Flusher {
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes.
-    pub fn flush(&self, trees: &[Arc<Tree>]) -> Result<()> {
+    pub fn flush(&self, trees: &[Arc<Tree>], means: Means) -> Result<()> {
+        self.waits.or_alone(means, || self.flush_now(trees), lacks_room)?
+    }
+
+    fn flush_now(&self, trees: &[Arc<Tree>]) -> Result<()> {
         {
             let mut wal = self.wal.hold();
             self.health.takes_writes()?;

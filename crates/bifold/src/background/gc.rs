@@ -35,6 +35,7 @@ use crate::background::telling::{Events, JobKind};
 use crate::{
     api::stats::counters::Counters,
     background::{
+        alone::lacks_room,
         flush::Flusher,
         left_out::{leave_out_values, note_unreadable},
         outcome::{Outcomes, Took},
@@ -130,7 +131,7 @@ impl GcContext for Verbs<'_> {
             RewrittenTables::All => ((None, None), RewriteScope::All, &[][..]),
             RewrittenTables::Overwritten => {
                 // A flush makes entries that memtables overwrite visible to the rewrite.
-                with.flusher.flush(&[Arc::clone(tree)])?;
+                with.flusher.flush(&[Arc::clone(tree)], means)?;
                 ((None, None), RewriteScope::Due, &[][..])
             }
         };
@@ -245,7 +246,7 @@ impl Gc {
             Err(error) if !verbs.has_copied.get() => Err(error),
             other => Ok(other),
         };
-        let outcome = self.room.with_room(means, run).flatten();
+        let outcome = self.waits.or_alone(means, || self.room.with_room(means, run), lacks_room)?.flatten();
         self.counters.gc.lookups.fetch_add(verbs.lookups.get(), Relaxed);
         let GcOutcome::Collected { freed_bytes, installed_bytes } = outcome? else { return Ok(None) };
         self.counters.gc.moved_bytes.fetch_add(installed_bytes, Relaxed);

@@ -8,12 +8,16 @@ use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
 use bifold_index::{
-    compaction::parts::{self, Part},
+    compaction::{
+        narrow::TableCut,
+        parts::{self, Part},
+    },
     table::TableContext,
 };
 
 use crate::{
     background::{
+        alone::lacks_room,
         compact::{Compactor, Extra},
         flush::Flusher,
         narrow::{Narrowing, cut_job},
@@ -66,7 +70,7 @@ impl Rewrites {
     /// I/O errors, and every reason not to take writes. If something cannot be read, the rest is merged first and
     /// then this is the error.
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
-        self.flusher.flush(&[Arc::clone(tree)])?;
+        self.flusher.flush(&[Arc::clone(tree)], Means::Reserve)?;
         let (start, end) = (bound_key(start), bound_key(end));
         // This view is dropped before parts are rewritten: it would keep the files that each of them replaces.
         let is_in_order = {
@@ -101,66 +105,51 @@ impl Rewrites {
         which: RewriteScope,
         (moving, means): (&[FileId], Means),
     ) -> Result<Rewritten> {
-        let mut rewritten = Rewritten::default();
-        let mut passed: Option<Box<[u8]>> = None;
-        let mut narrowing = Narrowing::new();
+        let (narrowing, rewritten) = (Narrowing::new(), Rewritten::default());
+        let mut walk = Walk { tree, start, end, which, passed: None, narrowing, rewritten };
         loop {
-            let (mut part_end, mut cut) = (None, None);
+            let rewrite = || self.rewrite_next(&mut walk, (moving, means));
+            let Some(done) = self.waits.or_alone(means, rewrite, Done::lacks_room)?? else { break };
+            if walk.is_at_end(done)? {
+                break;
+            }
+        }
+        Ok(walk.rewritten)
+    }
+
+    /// Rewrites the next part, or cuts a table of it. Returns `None` if none is left.
+    fn rewrite_next(&self, walk: &mut Walk<'_>, (moving, means): (&[FileId], Means)) -> Result<Option<Done>> {
+        let tree = walk.tree;
+        loop {
+            let mut planned = None;
             let plan = || {
-                let view = tree.view_to_hold();
-                let levels = &tree.shape(&view).levels;
-                let from = passed.as_deref().map(Bound::Excluded).or(start.map(Bound::Included));
-                let is_due = |part: &Part| which == RewriteScope::All || !is_in_order(levels, part);
-                let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), end).find(|part| {
-                    let is_readable = !tree.unreadable.has(part.tables.iter().map(|table| table.2));
-                    if !is_readable && rewritten.unreadable.is_none() {
-                        rewritten.unreadable = tree.report_left_out().err();
-                    }
-                    is_readable && is_due(part)
-                })?;
-                cut = narrowing.cut(levels, &part);
-                if let Some(cut) = &cut {
-                    return Some(cut_job(cut));
-                }
-                part_end.clone_from(&part.end);
-                Some(part_job(levels, part, tree.view().settings.options.table_bytes))
+                let (job, aim) = walk.plan()?;
+                planned = Some(aim);
+                Some(job)
             };
             // Running compactions may hold the tables. When they end the plan has changed, so it is made again.
             let job = match self.work.try_begin(tree.keyspace, &self.numbers, plan) {
-                Begun::NothingToDo => return Ok(rewritten),
+                Begun::NothingToDo => return Ok(None),
                 Begun::Busy => {
                     self.wait_until_free(tree)?;
                     continue;
                 }
                 Begun::Job(job) => job,
             };
-            let extra = match &cut {
-                Some(cut) => Extra { moving: &[], cuts: &cut.keys, means },
-                None => Extra { moving, cuts: &[], means },
+            let Some(aim) = planned else { unreachable!("each job has its aim") };
+            let extra = match &aim {
+                Aim::Cut(cut) => Extra { moving: &[], cuts: &cut.keys, means },
+                Aim::Merge { .. } => Extra { moving, cuts: &[], means },
             };
-            let before = tree.view().version.tables().count();
-            let outcome = match self.rewrite_part(tree, &job, extra) {
+            let tables_before = tree.view().version.tables().count();
+            match self.rewrite_part(tree, &job, extra) {
                 Err(error) if error.is_unreadable() => {
                     // Retries the same part, now without the values or tables that could not be read.
                     self.health.writable()?;
-                    rewritten.unreadable.get_or_insert(error);
-                    continue;
+                    walk.rewritten.unreadable.get_or_insert(error);
                 }
-                other => other,
-            };
-            if cut.is_some() {
-                rewritten.freed += outcome?;
-                narrowing.was_cut((before, tree.view().version.tables().count()));
-                continue;
+                outcome => return Ok(Some(Done { job, aim, tables_before, outcome })),
             }
-            rewritten.freed += match narrowing.merged(tree, &job, outcome)? {
-                Some(bytes) => bytes,
-                None => continue,
-            };
-            passed = match part_end {
-                Some(end) => Some(end),
-                None => return Ok(rewritten),
-            };
         }
     }
 
@@ -180,6 +169,84 @@ impl Rewrites {
             let busy = self.work.busy(tree.keyspace);
             busy.tables.is_empty() && busy.outputs.is_empty()
         })
+    }
+}
+
+/// A walk through the parts of a key range.
+struct Walk<'a> {
+    tree: &'a Arc<Tree>,
+    start: Option<&'a [u8]>,
+    end: Option<&'a [u8]>,
+    which: RewriteScope,
+    /// The parts up to this key are rewritten.
+    passed: Option<Box<[u8]>>,
+    narrowing: Narrowing,
+    rewritten: Rewritten,
+}
+
+/// What a job is for.
+enum Aim {
+    /// A table of the next part is cut, because the part is too large for the free space.
+    Cut(TableCut),
+    /// The next part is merged. The last one has no end.
+    Merge { end: Option<Box<[u8]>> },
+}
+
+/// A job that has ended.
+struct Done {
+    job: CompactionJob,
+    aim: Aim,
+    tables_before: usize,
+    outcome: Result<u64>,
+}
+
+impl Done {
+    fn lacks_room(done: &Result<Option<Self>>) -> bool {
+        matches!(done, Ok(Some(done)) if lacks_room(&done.outcome))
+    }
+}
+
+impl Walk<'_> {
+    /// The next job, if any part is left.
+    fn plan(&mut self) -> Option<(CompactionJob, Aim)> {
+        let view = self.tree.view_to_hold();
+        let levels = &self.tree.shape(&view).levels;
+        let from = self.passed.as_deref().map(Bound::Excluded).or(self.start.map(Bound::Included));
+        let is_due = |part: &Part| self.which == RewriteScope::All || !is_in_order(levels, part);
+        let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), self.end).find(|part| {
+            let is_readable = !self.tree.unreadable.has(part.tables.iter().map(|table| table.2));
+            if !is_readable && self.rewritten.unreadable.is_none() {
+                self.rewritten.unreadable = self.tree.report_left_out().err();
+            }
+            is_readable && is_due(part)
+        })?;
+        if let Some(cut) = self.narrowing.cut(levels, &part) {
+            return Some((cut_job(&cut), Aim::Cut(cut)));
+        }
+        let end = part.end.clone();
+        Some((part_job(levels, part, self.tree.view().settings.options.table_bytes), Aim::Merge { end }))
+    }
+
+    /// Notes what was done. Returns whether no part is left.
+    ///
+    /// # Errors
+    /// Those of the job, unless its part is to be cut.
+    fn is_at_end(&mut self, done: Done) -> Result<bool> {
+        match done.aim {
+            Aim::Cut(_) => {
+                self.rewritten.freed += done.outcome?;
+                let tables = self.tree.view().version.tables().count();
+                self.narrowing.was_cut((done.tables_before, tables));
+                Ok(false)
+            }
+            Aim::Merge { end } => {
+                let merged = self.narrowing.merged(self.tree, &done.job, done.outcome)?;
+                let Some(bytes) = merged else { return Ok(false) };
+                self.rewritten.freed += bytes;
+                self.passed = end;
+                Ok(self.passed.is_none())
+            }
+        }
     }
 }
 

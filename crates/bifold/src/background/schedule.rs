@@ -92,19 +92,19 @@ impl WorkState {
 
     fn take_flush(&mut self, tree: &Arc<Tree>) -> Task {
         self.flushing.insert(tree.keyspace);
-        self.running += 1;
+        self.begin_task();
         Task::Flush(Arc::clone(tree))
     }
 
     fn take_range(&mut self, tree: &Arc<Tree>) -> Option<Task> {
         let range = self.shared.get(&tree.keyspace)?.take()?;
-        self.running += 1;
+        self.begin_task();
         Some(Task::FlushRange(range))
     }
 
     fn take_piece(&mut self, tree: &Arc<Tree>) -> Option<Task> {
         let piece = self.ingest_of(tree)?.take()?;
-        self.running += 1;
+        self.begin_task();
         Some(Task::IngestPiece(piece))
     }
 
@@ -119,7 +119,7 @@ impl WorkState {
         let mut job = tree.choose(busy)?;
         mark(busy, &mut job, numbers);
         self.gc_came_last = false;
-        self.running += 1;
+        self.begin_task();
         self.merging += 1;
         Some(Task::Compact(Arc::clone(tree), job))
     }
@@ -137,7 +137,7 @@ impl WorkState {
         }
         let mut job = tree.choose_prune(snapshots, time)?;
         mark(busy, &mut job, numbers);
-        self.running += 1;
+        self.begin_task();
         self.merging += 1;
         Some(Task::Compact(Arc::clone(tree), job))
     }
@@ -145,14 +145,14 @@ impl WorkState {
     fn take_gc(&mut self, tree: &Arc<Tree>, job: Box<dyn GcJob>) -> Task {
         self.gc.entry(tree.keyspace).or_default().running.push(job.claim().clone());
         self.gc_came_last = true;
-        self.running += 1;
+        self.begin_task();
         self.merging += 1;
         Task::Gc(Arc::clone(tree), job)
     }
 
     fn take_reclamation(&mut self, tree: &Arc<Tree>) -> Task {
         self.reclaiming.insert(tree.keyspace);
-        self.running += 1;
+        self.begin_task();
         Task::Reclaim(Arc::clone(tree))
     }
 }
@@ -235,6 +235,7 @@ impl Scheduler {
             let trees: Vec<Arc<Tree>> = found.into_iter().map(|(_, tree)| tree).collect();
             let mut choices = choose(&loads, state.turn(role), state.gc_came_last).into_iter();
             let task = choices.find_map(|choice| match choice {
+                Choice::Compact(_) | Choice::Prune(_) | Choice::Gc(_) if state.held_off > 0 => None,
                 Choice::Flush(at) if self.room.held_up(&trees[at], Job::Flush).is_some() => None,
                 Choice::Compact(at) | Choice::Prune(at) if self.room.held_up(&trees[at], Job::Compact).is_some() => {
                     None
@@ -306,10 +307,11 @@ impl Scheduler {
     /// Nothing of the task is held any more when others learn that it has ended: the files of a keyspace that was
     /// dropped meanwhile go with the last who holds them.
     fn end_task(&self, task: Task) {
-        if task.merges() {
-            // What follows notifies.
-            self.work.take(|state| state.merging -= 1);
-        }
+        // What follows notifies.
+        self.work.take(|state| {
+            state.end_task();
+            state.merging -= usize::from(task.merges());
+        });
         match task {
             Task::Flush(tree) => self.outcomes.end_work(released(tree), |state, keyspace| {
                 state.flushing.remove(&keyspace);
@@ -427,6 +429,8 @@ fn released(tree: Arc<Tree>) -> KeyspaceId {
     tree.keyspace
 }
 
+#[cfg(test)]
+mod alone_tests;
 #[cfg(test)]
 mod ended_tests;
 #[cfg(test)]

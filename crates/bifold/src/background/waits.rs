@@ -7,6 +7,7 @@ use std::{
 };
 
 use bifold_contract::Result;
+use bifold_index::table::TableContext;
 use bifold_io::Clock;
 
 use crate::{
@@ -40,6 +41,8 @@ pub(crate) struct Waits {
     pub work: Arc<Work>,
     pub pace: Arc<Pace>,
     pub room: Arc<Room>,
+    /// With the thread that deletes files.
+    pub tables: Arc<TableContext>,
     /// Who does background work in a caller's thread, if callers do it. It holds this, so this does not hold it.
     pub in_caller: OnceLock<Weak<dyn DueWork>>,
 }

@@ -56,6 +56,24 @@ pub(crate) struct WorkState {
     pub busy: BTreeMap<KeyspaceId, Busy>,
     /// The number of running jobs, including those in callers' threads.
     pub running: usize,
+    /// The tasks of workers.
+    pub tasks: Tasks,
+    /// Callers whose work found too little room. Workers begin no compaction and no GC run until it is done
+    /// ([`alone`](crate::background::alone)).
+    pub held_off: u32,
+}
+
+/// How many tasks workers have begun and ended, or callers in place of workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tasks {
+    begun: u64,
+    ended: u64,
+}
+
+impl Tasks {
+    pub fn under_way(self) -> u64 {
+        self.begun - self.ended
+    }
 }
 
 /// The GC runs of one tree.
@@ -78,6 +96,19 @@ pub(crate) enum Begun {
     Busy,
     /// Its tables are taken for this job.
     Job(CompactionJob),
+}
+
+impl WorkState {
+    /// A worker begins a task.
+    pub fn begin_task(&mut self) {
+        self.running += 1;
+        self.tasks.begun += 1;
+    }
+
+    /// A worker's task has ended. What it took is still to be given back.
+    pub fn end_task(&mut self) {
+        self.tasks.ended += 1;
+    }
 }
 
 impl fmt::Debug for Work {

@@ -442,6 +442,11 @@ impl Room {
         }
     }
 
+    /// Work that found too little room is tried again now.
+    pub fn try_again(&self) {
+        self.held_up.hold().clear();
+    }
+
     /// Why work of a keyspace waits for room, if it does.
     pub fn held_up(&self, tree: &Tree, job: Job) -> Option<Error> {
         let held_up = self.held_up.hold();

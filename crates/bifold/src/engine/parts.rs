@@ -165,6 +165,7 @@ impl Shared {
             work: Arc::clone(&self.work),
             pace: Arc::clone(&self.pace),
             room: Arc::clone(&self.room),
+            tables: Arc::clone(&self.tables),
             in_caller: OnceLock::new(),
         }
     }

@@ -61,7 +61,7 @@ impl Ingests {
         let level = loop {
             let trees = [Arc::clone(&run.tree)];
             if run.tree.view().layers().any(|layer| run.is_older_in(layer)) {
-                self.flusher.flush(&trees)?;
+                self.flusher.flush(&trees, Means::Reserve)?;
             }
             if !planted!("ingest_before_log") {
                 // Little is left to be synced under the lock then.
@@ -73,7 +73,7 @@ impl Ingests {
             drop(manifest);
             match level {
                 Some(level) => break level,
-                None => self.flusher.flush(&trees)?,
+                None => self.flusher.flush(&trees, Means::Reserve)?,
             }
         };
         self.counters.ingested(run.count, run.bytes);
