@@ -1,15 +1,16 @@
 //! Tells slow operations of a store from stalls of the machine.
 //!
-//! A thread that only watches the clock, the *bystander*, sleeps a millisecond at a time and notes when it wakes too
-//! late. The machine had no processor for it then: a hypervisor that took it away, or firmware. Where the thread was
-//! ready and only waited for another thread of this machine to leave the processor, that is no stall; Linux counts such
-//! waits for each thread (`/proc/thread-self/schedstat`).
+//! Threads that only watch the clock, the *bystanders*, one for each processor, sleep a millisecond at a time and note
+//! when they wake too late. The machine had no processor for them then: a hypervisor that took it away, or firmware.
+//! Where the thread was ready and only waited for another thread of this machine to leave the processor, that is no
+//! stall; Linux counts such waits for each thread (`/proc/thread-self/schedstat`).
 //!
-//! The threads of a phase note their slow operations with beginning and end (`Slow`). What of an operation fell into
-//! stalls is subtracted ([`SlowOperation::stalled_ms`]).
+//! The threads of a phase note their slow operations with beginning, end and processor (`Slow`). What of an operation
+//! fell into stalls of that processor is subtracted ([`SlowOperation::stalled_ms`]).
 //!
-//! A stall of one processor only is not seen if the bystander was on another one, so what remains of an operation is
-//! at most the store's.
+//! An operation that waited for a thread on another processor, which stalled, counts as slow: what remains of an
+//! operation is at most the store's. Where threads cannot be bound to processors there is one bystander, and what it
+//! saw counts for all.
 
 use std::{
     fs::File,
@@ -34,12 +35,15 @@ pub(crate) const SLOW: Duration = Duration::from_millis(1);
 const KEPT: usize = 256;
 const NAMED: usize = 16;
 
-/// What the bystander saw during a phase.
+/// The most bystanders: each wakes a thousand times a second.
+const BYSTANDERS_MAX: usize = 16;
+
+/// What the bystanders saw during a phase, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Bystander {
-    /// How often it slept.
+    /// How often they slept.
     pub ticks: u64,
-    /// How often the machine stalled.
+    /// How often a processor stalled.
     pub stalls: u64,
     /// The longest stall, in milliseconds.
     pub stall_ms_max: f64,
@@ -54,7 +58,7 @@ pub struct SlowOperation {
     pub at_seconds: f64,
     /// How long it took, in milliseconds.
     pub ms: f64,
-    /// Of these, for how long the machine stalled.
+    /// Of these, for how long its processor stalled.
     pub stalled_ms: f64,
 }
 
@@ -63,6 +67,8 @@ pub struct SlowOperation {
 pub(crate) struct Slow {
     pub begin: Instant,
     pub end: Instant,
+    /// Where its thread was at the end, if the system says so.
+    pub processor: Option<usize>,
 }
 
 /// The slowest operations of a thread.
@@ -73,7 +79,7 @@ impl Slowest {
     /// Notes an operation that took [`SLOW`] or longer.
     #[cold]
     pub fn note(&mut self, begin: Instant, end: Instant) {
-        self.0.push(Slow { begin, end });
+        self.0.push(Slow { begin, end, processor: processor::here() });
         if self.0.len() == 2 * KEPT {
             self.keep_slowest(KEPT);
         }
@@ -89,7 +95,7 @@ impl Slowest {
     }
 }
 
-/// A stall: within `due` and `woken` no processor ran for `time`.
+/// A stall: within `due` and `woken` the processor did not run for `time`.
 #[derive(Clone, Copy, Debug)]
 struct Stall {
     due: Instant,
@@ -97,17 +103,19 @@ struct Stall {
     time: Duration,
 }
 
-/// What the bystander saw.
+/// What a bystander saw.
 #[derive(Debug, Default)]
-pub(crate) struct Watched {
+struct Watched {
+    /// Where it was, if it was bound to a processor.
+    processor: Option<usize>,
     ticks: u64,
     stalls: Vec<Stall>,
 }
 
 impl Watched {
     /// Watches the clock until `ended`.
-    pub fn until(ended: &AtomicBool) -> Self {
-        let mut watched = Self::default();
+    fn until(ended: &AtomicBool, processor: Option<usize>) -> Self {
+        let mut watched = Self { processor: processor.filter(|&it| processor::stay_on(it)), ..Self::default() };
         let ready = Ready::of_this_thread();
         let mut ready_before = ready.time();
         while !ended.load(Relaxed) {
@@ -126,12 +134,40 @@ impl Watched {
         watched
     }
 
+    /// For how long an operation was stalled here.
+    fn stalled(&self, slow: &Slow) -> Duration {
+        if self.processor.is_some() && self.processor != slow.processor {
+            return Duration::ZERO;
+        }
+        let within = |stall: &Stall| {
+            let common = stall.woken.min(slow.end).saturating_duration_since(stall.due.max(slow.begin));
+            common.min(stall.time)
+        };
+        self.stalls.iter().map(within).sum()
+    }
+}
+
+/// What all bystanders saw.
+#[derive(Debug, Default)]
+pub(crate) struct WatchedAll(Vec<Watched>);
+
+impl WatchedAll {
+    /// Watches the clock on all processors until `ended`.
+    pub fn until(ended: &AtomicBool) -> Self {
+        let watched = thread::scope(|scope| {
+            let watch = |processor| scope.spawn(move || Watched::until(ended, processor));
+            let watching: Vec<_> = processor::all().into_iter().map(watch).collect();
+            watching.into_iter().filter_map(|bystander| bystander.join().ok()).collect()
+        });
+        Self(watched)
+    }
+
     /// The figures.
     pub fn figures(&self) -> Bystander {
-        let all = || self.stalls.iter().map(|stall| millis(stall.time));
+        let all = || self.0.iter().flat_map(|watched| &watched.stalls).map(|stall| millis(stall.time));
         Bystander {
-            ticks: self.ticks,
-            stalls: self.stalls.len() as u64,
+            ticks: self.0.iter().map(|watched| watched.ticks).sum(),
+            stalls: all().count() as u64,
             stall_ms_max: all().fold(0.0, f64::max),
             stall_ms: all().sum(),
         }
@@ -144,20 +180,54 @@ impl Watched {
         let judged = slowest.0.iter().map(|slow| SlowOperation {
             at_seconds: slow.begin.saturating_duration_since(begin).as_secs_f64(),
             ms: millis(slow.end - slow.begin),
-            stalled_ms: millis(self.stalled(slow)),
+            stalled_ms: millis(self.0.iter().map(|watched| watched.stalled(slow)).sum()),
         });
         let mut judged: Vec<_> = judged.collect();
         let own = judged.iter().map(|slow| (slow.ms - slow.stalled_ms) * 1e3).reduce(f64::max);
         judged.truncate(NAMED);
         (judged, own)
     }
+}
 
-    fn stalled(&self, slow: &Slow) -> Duration {
-        let within = |stall: &Stall| {
-            let common = stall.woken.min(slow.end).saturating_duration_since(stall.due.max(slow.begin));
-            common.min(stall.time)
-        };
-        self.stalls.iter().map(within).sum()
+/// Where threads run.
+#[cfg(target_os = "linux")]
+mod processor {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
+    /// The processors to watch.
+    pub fn all() -> Vec<Option<usize>> {
+        let Ok(allowed) = sched_getaffinity(None) else { return vec![None] };
+        let all = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+        all.take(super::BYSTANDERS_MAX).map(Some).collect()
+    }
+
+    /// That of the calling thread.
+    #[expect(clippy::unnecessary_wraps, reason = "other systems do not say")]
+    pub fn here() -> Option<usize> {
+        Some(sched_getcpu())
+    }
+
+    /// Binds the calling thread to a processor. Returns whether that was possible.
+    pub fn stay_on(processor: usize) -> bool {
+        let mut only = CpuSet::new();
+        only.set(processor);
+        sched_setaffinity(None, &only).is_ok()
+    }
+}
+
+/// Where threads run: not known.
+#[cfg(not(target_os = "linux"))]
+mod processor {
+    pub fn all() -> Vec<Option<usize>> {
+        vec![None]
+    }
+
+    pub fn here() -> Option<usize> {
+        None
+    }
+
+    pub fn stay_on(_processor: usize) -> bool {
+        false
     }
 }
 
@@ -194,23 +264,23 @@ mod tests {
         let begin = Instant::now();
         let at = |ms: u64| begin + Duration::from_millis(ms);
         let stall = |from, to, ms| Stall { due: at(from), woken: at(to), time: Duration::from_millis(ms) };
-        let watched = Watched { ticks: 100, stalls: vec![stall(10, 30, 20), stall(50, 70, 5)] };
-        let mut slowest = Slowest::default();
-        for (from, to) in [(5, 45), (25, 28), (48, 80), (90, 92)] {
-            slowest.note(at(from), at(to));
-        }
+        let watched = |processor, stalls| Watched { processor: Some(processor), ticks: 50, stalls };
+        let first = watched(0, vec![stall(10, 30, 20), stall(50, 70, 5)]);
+        let watched = WatchedAll(vec![first, watched(1, vec![stall(5, 45, 40), stall(91, 92, 1)])]);
+        let slow = |(from, to, processor)| Slow { begin: at(from), end: at(to), processor: Some(processor) };
+        let slowest = Slowest([(5, 45, 0), (25, 28, 0), (48, 80, 0), (90, 92, 1)].map(slow).to_vec());
         let (judged, own) = watched.judge(slowest, begin);
         let figures: Vec<_> = judged.iter().map(|slow| (slow.ms.round(), slow.stalled_ms.round())).collect();
-        assert_eq!(figures, [(40.0, 20.0), (32.0, 5.0), (3.0, 3.0), (2.0, 0.0)]);
+        assert_eq!(figures, [(40.0, 20.0), (32.0, 5.0), (3.0, 3.0), (2.0, 1.0)]);
         assert_eq!(own.map(f64::round), Some(27_000.0), "the second is the slowest of the store");
-        assert_eq!(watched.figures(), Bystander { ticks: 100, stalls: 2, stall_ms_max: 20.0, stall_ms: 25.0 });
+        assert_eq!(watched.figures(), Bystander { ticks: 100, stalls: 4, stall_ms_max: 40.0, stall_ms: 66.0 });
     }
 
     #[test]
     fn the_slowest_are_kept() {
         let (mut slowest, begin) = (Slowest::default(), Instant::now());
         (1..=2000_u64).for_each(|ms| slowest.note(begin, begin + Duration::from_millis(ms)));
-        let (judged, _) = Watched::default().judge(slowest, begin);
+        let (judged, _) = WatchedAll::default().judge(slowest, begin);
         assert_eq!(
             judged.iter().map(|slow| slow.ms.round() as u64).collect::<Vec<_>>(),
             (1985..=2000).rev().collect::<Vec<_>>()
@@ -218,15 +288,18 @@ mod tests {
     }
 
     #[test]
-    fn the_bystander_ends_and_has_slept() {
+    fn bystanders_end_and_have_slept_each_on_a_processor() {
         let ended = AtomicBool::new(false);
         let watched = thread::scope(|scope| {
-            let bystander = scope.spawn(|| Watched::until(&ended));
+            let bystanders = scope.spawn(|| WatchedAll::until(&ended));
             thread::sleep(20 * TICK);
             ended.store(true, Relaxed);
-            bystander.join().unwrap()
+            bystanders.join().unwrap()
         });
-        assert!(watched.ticks > 0);
+        assert!(!watched.0.is_empty() && watched.0.iter().all(|watched| watched.ticks > 0), "{watched:?}");
+        let mut processors: Vec<_> = watched.0.iter().map(|watched| watched.processor).collect();
+        processors.dedup();
+        assert_eq!(processors.len(), watched.0.len(), "{processors:?}");
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub enum Distribution {
         /// As in `Zipf`.
         theta: f64,
     },
+    /// Nine of ten choices are of a tenth of the keys, which are no neighbours. After as many choices (of each thread)
+    /// as there are keys it is another tenth.
+    Shifting,
 }
 
 /// Checks a distribution's skew.
@@ -36,7 +39,7 @@ pub enum Distribution {
 /// [`Failure::Plan`] when it is out of bounds.
 pub fn check(distribution: Distribution) -> Result<()> {
     match distribution {
-        Distribution::Uniform => Ok(()),
+        Distribution::Uniform | Distribution::Shifting => Ok(()),
         Distribution::Zipf { theta } | Distribution::Latest { theta } => check_theta(theta),
     }
 }
@@ -52,6 +55,9 @@ pub fn check_theta(theta: f64) -> Result<()> {
     Err(Failure::Plan(format!("a Zipf skew (--theta) of {theta}: it must be between 0 and 1, such as 0.99")))
 }
 
+/// [`Distribution::Shifting`]: one of so many parts of the keys is hot.
+const PARTS: u64 = 10;
+
 /// Samples key numbers below a count that may grow.
 #[derive(Clone, Debug)]
 pub struct Chooser {
@@ -59,6 +65,7 @@ pub struct Chooser {
     count: u64,
     zipf: Option<Zipf>,
     scatter: Scatter,
+    chosen: u64,
 }
 
 impl Chooser {
@@ -71,19 +78,30 @@ impl Chooser {
             return Err(Failure::Plan("there are no keys to choose from: load some first (--num at least 1)".into()));
         }
         let zipf = match distribution {
-            Distribution::Uniform => None,
+            Distribution::Uniform | Distribution::Shifting => None,
             Distribution::Zipf { theta } | Distribution::Latest { theta } => Some(Zipf::new(count, theta)?),
         };
-        Ok(Self { distribution, count, zipf, scatter: Scatter::new(count) })
+        Ok(Self { distribution, count, zipf, scatter: Scatter::new(count), chosen: 0 })
     }
 
     /// The number of the next key.
-    pub fn choose(&self, random: &mut Random) -> u64 {
+    pub fn choose(&mut self, random: &mut Random) -> u64 {
+        self.chosen += 1;
         match (&self.zipf, self.distribution) {
+            (_, Distribution::Shifting) => self.shifting(random),
             (None, _) => random.below(self.count),
             (Some(zipf), Distribution::Latest { .. }) => self.count - 1 - zipf.rank(random.unit()),
             (Some(zipf), _) => self.scatter.place(zipf.rank(random.unit())),
         }
+    }
+
+    fn shifting(&self, random: &mut Random) -> u64 {
+        let part = self.count / PARTS;
+        if part == 0 || random.below(PARTS) == 0 {
+            return random.below(self.count);
+        }
+        let hot = (self.chosen - 1) / self.count % PARTS;
+        PARTS * random.below(part) + hot
     }
 
     /// There are now `count` keys, more than before. Only `Latest` samples the new ones.

@@ -24,7 +24,7 @@ use hdrhistogram::Histogram;
 
 use crate::{
     Failure, PhaseReport, Plan, Result, Store, Workload,
-    bystander::{Slowest, Watched},
+    bystander::{Slowest, WatchedAll},
     choose::Chooser,
     given::Given,
     keys::Keys,
@@ -246,7 +246,7 @@ fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Resu
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(dir, &ended));
-        let bystander = scope.spawn(|| Watched::until(&ended));
+        let bystander = scope.spawn(|| WatchedAll::until(&ended));
         let share = |thread| operations / threads + u64::from(thread < operations % threads);
         let workers: Vec<_> = (0..threads)
             .map(|thread| (Worker::new(task, thread, chooser.clone()), share(thread)))
@@ -279,7 +279,7 @@ struct Done {
     counts: Counts,
     latencies: Latencies,
     slowest: Slowest,
-    watched: Watched,
+    watched: WatchedAll,
     dir_bytes_max: u64,
 }
 

@@ -46,6 +46,16 @@ pub enum Updates {
     Shifting,
 }
 
+impl Updates {
+    fn distribution(self) -> Distribution {
+        match self {
+            Self::Uniform => Distribution::Uniform,
+            Self::Zipf(theta) => Distribution::Zipf { theta },
+            Self::Shifting => Distribution::Shifting,
+        }
+    }
+}
+
 impl FromStr for Updates {
     type Err = String;
 
@@ -279,11 +289,7 @@ impl Simulation {
         let mut bounded = Bounded { design, limit, look_at: 0, stored_max: 0 };
         (0..self.keys).for_each(|key| bounded.write(key));
         let mut buffer = Buffer::new(self.keys, self.buffer);
-        let chooser = |distribution| Chooser::new(distribution, u64::from(self.keys));
-        let chooser = match self.which {
-            Updates::Uniform | Updates::Shifting => chooser(Distribution::Uniform)?,
-            Updates::Zipf(theta) => chooser(Distribution::Zipf { theta })?,
-        };
+        let mut chooser = Chooser::new(self.which.distribution(), u64::from(self.keys))?;
         let mut random = Random::new(self.seed, 0);
         let half = self.updates / 2;
         let (mut copied, mut absorbed) = (0, 0);
@@ -291,11 +297,8 @@ impl Simulation {
             if done == half {
                 (copied, absorbed) = (bounded.design.segments().copied, buffer.absorbed);
             }
-            let key = match self.which {
-                Updates::Shifting => shifting(done, u64::from(self.keys), &mut random),
-                _ => chooser.choose(&mut random),
-            };
-            buffer.write(key as u32, |key| bounded.write(key));
+            let key = chooser.choose(&mut random) as u32;
+            buffer.write(key, |key| bounded.write(key));
             if done % 1024 == 0 {
                 progress(done);
             }
@@ -306,11 +309,6 @@ impl Simulation {
         let space_max = bounded.stored_max as f64 / f64::from(self.keys);
         Ok(Outcome { written: 1.0 - absorbed + copied, copied, absorbed, space_max })
     }
-}
-
-/// See [`Updates::Shifting`]. The keys of a tenth are not neighbours.
-fn shifting(done: u64, keys: u64, random: &mut Random) -> u64 {
-    if random.below(10) == 0 { random.below(keys) } else { 10 * random.below(keys / 10) + done / keys % 10 }
 }
 
 /// A design whose space is bounded.

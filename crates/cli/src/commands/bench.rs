@@ -156,6 +156,8 @@ pub enum Dist {
     Zipf,
     /// The newest keys most often.
     Latest,
+    /// Nine of ten to a tenth of the keys, and to another tenth after as many as there are keys.
+    Shifting,
 }
 
 impl Dist {
@@ -164,6 +166,7 @@ impl Dist {
             Self::Uniform => Distribution::Uniform,
             Self::Zipf => Distribution::Zipf { theta },
             Self::Latest => Distribution::Latest { theta },
+            Self::Shifting => Distribution::Shifting,
         }
     }
 }

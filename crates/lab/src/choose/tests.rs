@@ -1,6 +1,6 @@
 use super::*;
 
-fn frequencies(chooser: &Chooser, count: usize, draws: usize) -> Vec<usize> {
+fn frequencies(chooser: &mut Chooser, count: usize, draws: usize) -> Vec<usize> {
     let mut random = Random::new(1, 2);
     let mut seen = vec![0; count];
     for _ in 0..draws {
@@ -11,15 +11,15 @@ fn frequencies(chooser: &Chooser, count: usize, draws: usize) -> Vec<usize> {
 
 #[test]
 fn uniform_choices_are_alike() {
-    let seen = frequencies(&Chooser::new(Distribution::Uniform, 100).unwrap(), 100, 100_000);
+    let seen = frequencies(&mut Chooser::new(Distribution::Uniform, 100).unwrap(), 100, 100_000);
     assert!(seen.iter().all(|&n| (800..1200).contains(&n)), "{seen:?}");
 }
 
 #[test]
 fn the_hottest_keys_of_zipf_have_the_share_the_formula_gives_them() {
     let (count, draws) = (1000, 200_000);
-    let chooser = Chooser::new(Distribution::Zipf { theta: 0.99 }, count as u64).unwrap();
-    let mut seen = frequencies(&chooser, count, draws);
+    let mut chooser = Chooser::new(Distribution::Zipf { theta: 0.99 }, count as u64).unwrap();
+    let mut seen = frequencies(&mut chooser, count, draws);
     seen.sort_unstable_by(|a, b| b.cmp(a));
     let zeta = terms(0, count as u64, 0.99);
     // The generator is exact for the first two ranks and a smooth approximation from there on.
@@ -51,10 +51,22 @@ fn every_key_has_exactly_one_rank() {
 }
 
 #[test]
+fn one_tenth_of_the_keys_is_hot_and_then_another() {
+    let mut chooser = Chooser::new(Distribution::Shifting, 1000).unwrap();
+    for round in 0..12 {
+        let seen = frequencies(&mut chooser, 1000, 1000);
+        let hot: usize = seen.iter().skip(round % 10).step_by(10).sum();
+        assert!((850..970).contains(&hot), "round {round}: {hot} of 1000");
+    }
+    let mut few = Chooser::new(Distribution::Shifting, 3).unwrap();
+    assert!(frequencies(&mut few, 3, 1000).iter().all(|&n| n > 200), "too few keys for tenths");
+}
+
+#[test]
 fn latest_prefers_new_keys_also_after_growing() {
     let mut chooser = Chooser::new(Distribution::Latest { theta: 0.99 }, 100).unwrap();
     chooser.grow(1000);
-    let seen = frequencies(&chooser, 1000, 50_000);
+    let seen = frequencies(&mut chooser, 1000, 50_000);
     assert!(seen[999] > seen[998] && seen[998] > seen[900], "{} {} {}", seen[999], seen[998], seen[900]);
     assert!(seen[990..].iter().sum::<usize>() > 15_000);
 }

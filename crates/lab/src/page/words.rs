@@ -66,6 +66,7 @@ pub fn distribution(distribution: Distribution) -> String {
         Distribution::Uniform => "all alike".to_owned(),
         Distribution::Zipf { theta } => format!("Zipf {theta}"),
         Distribution::Latest { theta } => format!("the newest most often, Zipf {theta}"),
+        Distribution::Shifting => "nine of ten in a tenth that shifts".to_owned(),
     }
 }
 
