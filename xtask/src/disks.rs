@@ -45,9 +45,10 @@ pub fn run(names: &[String]) -> Result<(), String> {
         println!("disks: all skipped: file systems can only be mounted on Linux");
         return Ok(());
     }
-    crate::cargo(&["build", "--release", "-q", "-p", "bifold-sim"], &[])?;
+    // The profile of the proofs: what was built for them is used again, and checks more.
+    crate::cargo(&["build", "--profile", "prove", "-q", "-p", "bifold-sim"], &[])?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
-    let program = target.join("release/bifold-sim");
+    let program = target.join("prove/bifold-sim");
     let root = env::temp_dir().join(format!("bifold-disks-{}", std::process::id()));
     fs::create_dir_all(&root).map_err(|e| format!("{}: {e}", root.display()))?;
     let mut failed = Vec::new();
