@@ -16,6 +16,7 @@ use std::{
 };
 
 use bifold::{Db, Durability, Error, Keyspace, KeyspaceOptions, Options, PlacementKind, Workers};
+use bifold_io::fs::APPENDS_NAME;
 
 use crate::{
     commits::{Commits, written_by},
@@ -450,15 +451,17 @@ fn is_verified(dir: &Path, must_exist: bool) -> Result<(), Trouble> {
     }
 }
 
-/// Replaces the directory `to` with a copy of `from`.
+/// Replaces the directory `to` with a copy of `from`. `APPENDS` comes first: if the database is open, threads bring
+/// bytes from there to the other files, and copied later they could be in none of the copies.
 ///
 /// # Errors
 /// The system's.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Trouble> {
     fn all(from: &Path, to: &Path) -> io::Result<()> {
         fs::create_dir_all(to)?;
-        for entry in fs::read_dir(from)? {
-            let entry = entry?;
+        let mut entries = fs::read_dir(from)?.collect::<io::Result<Vec<_>>>()?;
+        entries.sort_by_key(|entry| entry.file_name() != APPENDS_NAME);
+        for entry in entries {
             let target = to.join(entry.file_name());
             if entry.file_type()?.is_dir() {
                 all(&entry.path(), &target)?

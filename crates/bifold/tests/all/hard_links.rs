@@ -8,7 +8,7 @@ use bifold::{
     verify,
 };
 
-use crate::support::{TempDir, check_filled, entries, fill, tiny};
+use crate::support::{TempDir, check_filled, entries, files_to_copy, fill, tiny};
 
 const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
@@ -30,11 +30,11 @@ fn files(dir: &Path) -> BTreeMap<OsString, Vec<u8>> {
 /// `cp -al from to`; files that `links` refuses are copied.
 fn copy(from: &Path, to: &Path, links: impl Fn(&Path) -> bool) {
     fs::create_dir(to).unwrap();
-    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
-        let target = to.join(entry.file_name());
-        match links(&entry.path()) {
-            true => fs::hard_link(entry.path(), target).unwrap(),
-            false => drop(fs::copy(entry.path(), target).unwrap()),
+    for file in files_to_copy(from) {
+        let target = to.join(file.file_name().unwrap());
+        match links(&file) {
+            true => fs::hard_link(&file, target).unwrap(),
+            false => drop(fs::copy(&file, target).unwrap()),
         }
     }
 }

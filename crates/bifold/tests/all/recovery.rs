@@ -6,7 +6,7 @@ use bifold::{Access, Db, Durability, Error, IfMissing, Options, verify};
 
 use bifold_format::log::LogReader;
 
-use crate::support::{TempDir, check_filled, fill, keys, tiny, tiny_db};
+use crate::support::{TempDir, check_filled, files_to_copy, fill, keys, tiny, tiny_db};
 
 #[test]
 fn commits_that_were_not_flushed_are_replayed() {
@@ -194,8 +194,7 @@ fn a_database_that_has_lost_its_manifest_is_damaged_for_everybody() {
         // As a killed process leaves it: most of the log is in APPENDS.
         let path = dir.join("db");
         fs::create_dir(&path).unwrap();
-        for entry in fs::read_dir(dir.join("live")).unwrap() {
-            let from = entry.unwrap().path();
+        for from in files_to_copy(&dir.join("live")) {
             let is_kind = from.extension().is_none_or(|extension| extension == kind);
             if is_kind && !from.ends_with("MANIFEST") {
                 fs::copy(&from, path.join(from.file_name().unwrap())).unwrap();

@@ -2,11 +2,12 @@
 
 use std::{
     ops::ControlFlow,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicU32, Ordering},
 };
 
 use bifold::{Db, Keyspace, KeyspaceOptions, Options, Range, Result, Workers};
+use bifold_io::fs::APPENDS_NAME;
 
 /// A directory that is removed at the end of the test.
 pub struct TempDir(PathBuf);
@@ -24,6 +25,14 @@ impl TempDir {
     pub fn join(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+}
+
+/// The files of a directory, `APPENDS` first. Threads bring bytes from there to the others: copied in this order, they
+/// are what a process that is killed then leaves. In another order bytes could be in none of the copies.
+pub fn files_to_copy(dir: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort_unstable_by_key(|path| (!path.ends_with(APPENDS_NAME), path.clone()));
+    files
 }
 
 impl Drop for TempDir {

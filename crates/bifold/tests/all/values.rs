@@ -27,7 +27,7 @@ use bifold_io::{
     faulty::{Call, FaultyFs},
 };
 
-use crate::support::{TempDir, entries, tiny};
+use crate::support::{TempDir, entries, files_to_copy, tiny};
 
 /// Groups and files of a few KiB, so that GC runs every few hundred writes.
 fn separated(placement: PlacementKind) -> Options {
@@ -208,8 +208,7 @@ fn a18_numbers_that_logs_point_at_are_not_used_again() {
     // numbers to a log and to a value file.
     let image = dir.join("image");
     std::fs::create_dir(&image).unwrap();
-    let mut files: Vec<_> = std::fs::read_dir(dir.join("db")).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort_unstable();
+    let files = files_to_copy(&dir.join("db"));
     let values: Vec<_> = files.iter().filter(|path| path.extension().is_some_and(|e| e == "val")).cloned().collect();
     assert_eq!(values.len(), 3);
     for path in files.iter().filter(|path| !values[1..].contains(path)) {
@@ -229,8 +228,7 @@ fn in_memtable(options: Options) -> Options {
 /// Copies the directory as a process killed now would leave it.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let path = entry.unwrap().path();
+    for path in files_to_copy(from) {
         std::fs::copy(&path, to.join(path.file_name().unwrap())).unwrap();
     }
 }
