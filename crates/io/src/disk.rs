@@ -427,7 +427,7 @@ pub(crate) fn will_need(file: &File, offset: u64, len: u64) {
 
 /// Whether a byte can be read without waiting for the device. Where the system cannot say, it is taken for that.
 #[cfg(target_os = "linux")]
-fn is_in_memory(file: &File, offset: u64) -> bool {
+pub(crate) fn is_in_memory(file: &File, offset: u64) -> bool {
     let mut byte = [0];
     let buffers = &mut [io::IoSliceMut::new(&mut byte)];
     let read = rustix::io::preadv2(file, buffers, offset, rustix::io::ReadWriteFlags::NOWAIT);

@@ -119,9 +119,9 @@ const CLEARED: Test = Test::Integration("bifold-conformance", "placements", "has
 const LATE_KEYSPACE: Test = Test::Integration("bifold", "all", "waits::a_sync_covers");
 const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_writer_goes_on");
 const VISITS: Test = Test::Integration("bifold", "all", "ranges::a_visit");
+const COLD: Test = Test::Integration("bifold", "all", "values::scans::values_in_files");
 const SEEKS: Test = Test::Integration("bifold", "all", "iterators::entries_that_one_end");
 const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
-
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
 const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
 const PRESSURE: Test = Test::Unit("bifold-values", "placement::");
@@ -129,7 +129,6 @@ const GC_BEFORE: Test = Test::Unit("bifold", "gc::tests::the_first_put_that_expi
 const UNSEEN: Test = Test::Unit("bifold", "gc::tests::a_snapshot_reads");
 const ENDED: Test = Test::Unit("bifold", "schedule::ended_tests::");
 const HARD_LINKS: Test = Test::Integration("bifold", "all", "hard_links::");
-
 const CHANGES: Test = Test::Integration("bifold", "all", "changes::");
 const WAITING: Test = Test::Integration("bifold", "all", "changes::waiting::every_commit");
 
@@ -207,6 +206,7 @@ pub const ALL: &[Planted] = &[
     bug("keep_reserve", FULL),
     bug("merge_parts_whole", EMPTIED),
     bug("refused_for_a_job", ALONE),
+    bug("written_is_in_memory", COLD),
     bug("leftovers_before_manifest", LEFTOVERS),
     bug("remember_cut_appends", REGION),
     bug("append_to_a_torn_sector", REGION),

@@ -28,7 +28,7 @@ use super::{
     writer::FullSlots,
 };
 use crate::{
-    disk::{DiskFs, read_exactly, retry_if_full, will_need},
+    disk::{DiskFs, is_in_memory, read_exactly, retry_if_full, will_need},
     fs::{FileSystem, Reads},
 };
 
@@ -144,6 +144,10 @@ impl GroundFile for File {
 
     fn will_need(&self, offset: u64, len: u64) {
         will_need(self, offset, len);
+    }
+
+    fn is_in_memory(&self, offset: u64) -> bool {
+        is_in_memory(self, offset)
     }
 
     fn expect_short_reads(&self) {

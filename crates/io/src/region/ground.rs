@@ -63,6 +63,8 @@ pub(crate) trait GroundFile: Debug + Send + Sync + 'static {
     /// As [`WriteFile::start_writeback`](crate::fs::WriteFile::start_writeback).
     fn start_writeback(&self) {}
     fn will_need(&self, offset: u64, len: u64);
+    /// As [`ReadFile::is_in_memory`](crate::fs::ReadFile::is_in_memory).
+    fn is_in_memory(&self, offset: u64) -> bool;
     /// As [`ReadFile::expect_short_reads`](crate::fs::ReadFile::expect_short_reads).
     fn expect_short_reads(&self);
     /// The file to map for reads, where that is possible.

@@ -173,4 +173,16 @@ impl ReadFile for FileAndLeft {
             None => self.file.read_at(buffer, offset),
         }
     }
+
+    fn prefetch(&self, offset: u64, len: u64) {
+        self.file.prefetch(offset, len);
+    }
+
+    fn is_in_memory(&self, offset: u64) -> bool {
+        offset >= self.left.base || self.file.is_in_memory(offset)
+    }
+
+    fn expect_short_reads(&self) {
+        self.file.expect_short_reads();
+    }
 }

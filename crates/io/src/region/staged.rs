@@ -422,6 +422,10 @@ impl<G: Ground> ReadFile for StagedFile<G> {
         self.file.will_need(offset, len);
     }
 
+    fn is_in_memory(&self, offset: u64) -> bool {
+        offset >= self.written() || self.file.is_in_memory(offset) || planted!("written_is_in_memory")
+    }
+
     fn expect_short_reads(&self) {
         self.file.expect_short_reads();
     }
