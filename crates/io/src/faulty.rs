@@ -146,11 +146,11 @@ impl FaultyFs {
         std::mem::take(&mut self.locked().announced)
     }
 
-    pub(crate) fn seems_cold(&self) -> bool {
+    fn seems_cold(&self) -> bool {
         self.locked().is_cold
     }
 
-    pub(crate) fn note_announced(&self, path: &Path, offset: u64, len: u64) {
+    fn note_announced(&self, path: &Path, offset: u64, len: u64) {
         let mut plan = self.locked();
         if plan.is_cold {
             plan.announced.push((path.into(), offset, len));

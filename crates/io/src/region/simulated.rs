@@ -158,14 +158,10 @@ impl GroundFile for SimulatedFile {
         WriteFile::sync(&*self.file).map_err(bare)
     }
 
-    fn will_need(&self, offset: u64, len: u64) {
-        if let Some(faults) = &self.faults {
-            faults.note_announced(&self.path, offset, len);
-        }
-    }
+    fn will_need(&self, _offset: u64, _len: u64) {}
 
     fn is_in_memory(&self, _offset: u64) -> bool {
-        self.faults.as_ref().is_none_or(|faults| !faults.seems_cold())
+        true
     }
 
     fn expect_short_reads(&self) {}

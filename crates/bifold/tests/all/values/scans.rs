@@ -40,27 +40,6 @@ fn bytes(from: u32, entries: u32) -> u64 {
     (from..from + entries).map(|n| value(n, 1).len() as u64).sum()
 }
 
-/// Commits still append to these files, and readers read them through the same handle.
-#[test]
-fn values_in_files_that_are_appended_to_are_announced() {
-    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::Streams] {
-        let faulty = FaultyFs::over_memory(MemoryFs::default());
-        let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
-        let mut options = separated(placement);
-        options.keyspace.values.file_bytes = 64 << 20;
-        options.keyspace.values.hashkv.group_bytes = 64 << 20;
-        let db = Db::open_in(env, Path::new("/db"), options).unwrap();
-        (0..KEYS).for_each(|n| db.put(key(n), value(n, 1)).unwrap());
-        faulty.seem_cold();
-        let scan = || db.range(key(0)..).limit(100).map(|pair| pair.unwrap().value().unwrap().len()).sum::<usize>();
-        let _finds_out = scan();
-        let _earlier = faulty.take_announced();
-        assert_eq!(scan() as u64, bytes(0, 100));
-        let (announced, asked) = (announced(&faulty), bytes(0, 100));
-        assert!(announced >= asked / 2, "{placement:?}: {announced} of {asked} bytes");
-    }
-}
-
 #[test]
 fn a_limit_is_kept_from_both_ends() {
     for placement in SEPARATED {
