@@ -9,8 +9,7 @@
 //! fell into stalls of that processor is subtracted ([`SlowOperation::stalled_ms`]).
 //!
 //! An operation that waited for a thread on another processor, which stalled, counts as slow: what remains of an
-//! operation is at most the store's. Where threads cannot be bound to processors there is one bystander, and what it
-//! saw counts for all.
+//! operation is at most the store's. Where threads cannot be bound to processors, what a bystander saw counts for all.
 
 use std::{
     fs::File,
@@ -180,12 +179,17 @@ impl WatchedAll {
         let judged = slowest.0.iter().map(|slow| SlowOperation {
             at_seconds: slow.begin.saturating_duration_since(begin).as_secs_f64(),
             ms: millis(slow.end - slow.begin),
-            stalled_ms: millis(self.0.iter().map(|watched| watched.stalled(slow)).sum()),
+            stalled_ms: millis(self.stalled(slow)),
         });
         let mut judged: Vec<_> = judged.collect();
         let own = judged.iter().map(|slow| (slow.ms - slow.stalled_ms) * 1e3).reduce(f64::max);
         judged.truncate(NAMED);
         (judged, own)
+    }
+
+    /// One bystander counts: that of the processor. Where they could not be bound, all may have seen the same stalls.
+    fn stalled(&self, slow: &Slow) -> Duration {
+        self.0.iter().map(|watched| watched.stalled(slow)).max().unwrap_or_default()
     }
 }
 
@@ -273,6 +277,10 @@ mod tests {
         let figures: Vec<_> = judged.iter().map(|slow| (slow.ms.round(), slow.stalled_ms.round())).collect();
         assert_eq!(figures, [(40.0, 20.0), (32.0, 5.0), (3.0, 3.0), (2.0, 1.0)]);
         assert_eq!(own.map(f64::round), Some(27_000.0), "the second is the slowest of the store");
+        let unbound = || Watched { processor: None, ticks: 1, stalls: vec![stall(10, 30, 20)] };
+        let slow = Slow { begin: at(5), end: at(45), processor: Some(0) };
+        let (judged, _) = WatchedAll(vec![unbound(), unbound()]).judge(Slowest(vec![slow]), begin);
+        assert_eq!(judged[0].stalled_ms.round(), 20.0, "once, although two have seen it");
         assert_eq!(watched.figures(), Bystander { ticks: 100, stalls: 4, stall_ms_max: 40.0, stall_ms: 66.0 });
     }
 

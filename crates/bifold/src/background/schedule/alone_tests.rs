@@ -24,18 +24,6 @@ const TOO_LITTLE: u64 = 64 << 10;
 /// If nothing has happened by then, nothing will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes that no compression makes fewer.
-fn value(seed: u64) -> Vec<u8> {
-    let mut state = seed + 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..3000).map(|_| next()).collect()
-}
-
 /// A tree, and another one of the same database. Each has two runs that are due to be merged.
 fn beds() -> [Bed; 2] {
     let compaction = Compaction::Leveled(Leveled { level0_runs: 2, ..Leveled::default() });
@@ -46,7 +34,7 @@ fn beds() -> [Bed; 2] {
     let second = Bed { memory: first.memory.clone(), faulty: first.faulty.clone(), engine, tree };
     for bed in [&first, &second] {
         for round in 1..=2 {
-            bed.fill((0..KEYS).map(|n| (n, value(u64::from(n * round)))));
+            bed.fill((0..KEYS).map(|n| (n, vec![round; 3000])));
             bed.flush().unwrap();
         }
     }
