@@ -88,6 +88,7 @@ impl Placement for AppendOnly {
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             reads_by_address: true,
+            copies_percent: Profile::COPIES_PERCENT,
         }
     }
 

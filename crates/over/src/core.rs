@@ -186,6 +186,7 @@ impl<I: ForeignIndex> Core<I> {
             entries_above: 0.0,
             overwritten: 0.0,
             target: self.settings.now().space_target,
+            copies_percent: self.values.profile().copies_percent,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
             boundaries: Arc::default(),

@@ -48,9 +48,16 @@ pub struct Profile {
     /// While its file exists, the value of a pointer is the record at that offset of it. So [`Placement::read`] is
     /// called only when the file is deleted, where a value need not be kept.
     pub reads_by_address: bool,
+    /// The copies that GC makes while the originals exist take about this share of what the space target allows
+    /// beyond live values, in percent. GC starts when the rest of it is taken. Less than 100; a placement whose GC
+    /// runs are small has more room for garbage with less, and copies less.
+    pub copies_percent: u8,
 }
 
 impl Profile {
+    /// What most placements have as [`Profile::copies_percent`].
+    pub const COPIES_PERCENT: u8 = 25;
+
     /// Whether any value is ever separated, by commits or by rewrites.
     #[must_use]
     pub fn separates(&self) -> bool {

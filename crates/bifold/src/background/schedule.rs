@@ -398,6 +398,7 @@ impl Scheduler {
             pieces: state.ingest_of(tree).is_some_and(|ingest| ingest.has_more()),
             debt: tree.debt(),
             garbage,
+            short: job.as_ref().is_some_and(|job| job.claim().is_short),
             drained,
             held: tree.choose_prune(&self.snapshots.seqnos(), self.snapshots.expired_to_all()).is_some(),
         };

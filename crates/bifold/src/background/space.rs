@@ -58,6 +58,7 @@ impl Space {
             entries_above: stale_weight * entries_outside_largest_run(runs) as f64 / values,
             overwritten: stale_weight * overwritten as f64 / values,
             target: tree.view().settings.options.values.space_target,
+            copies_percent: tree.placement().profile().copies_percent,
             oldest_snapshot: self.snapshots.oldest(),
             all_before: None,
             boundaries: Arc::clone(&levels.boundaries),

@@ -32,15 +32,32 @@ impl MoveCommits {
         drop(self.committer.wal.hold());
     }
 
-    /// Calls `act` with the commit lock held. Returns the newest sequence number after it; `None`, without a call, when
-    /// the keyspace was dropped.
+    /// Calls `act` with the commit lock held, while there is a memtable for what it commits. Returns the newest
+    /// sequence number after it; `None`, without a call, when the keyspace was dropped.
     pub fn hold_commits(
         &self,
         tree: &Arc<Tree>,
         act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
     ) -> Result<Option<SeqNo>> {
+        self.committer.throttle.pace_moves(tree)?;
+        self.between_commits(tree, act)
+    }
+
+    /// A sequence number that all commits are below or at, also those that readers do not see yet; `None` when the
+    /// keyspace was dropped. It waits for no flush: the worker for flushes may ask.
+    pub fn newest(&self, tree: &Arc<Tree>) -> Result<Option<SeqNo>> {
+        if planted!("short_gc_waits_for_flushes") {
+            return self.hold_commits(tree, &mut |_| Ok(()));
+        }
+        self.between_commits(tree, &mut |_| Ok(()))
+    }
+
+    fn between_commits(
+        &self,
+        tree: &Arc<Tree>,
+        act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
+    ) -> Result<Option<SeqNo>> {
         let committer = &*self.committer;
-        committer.throttle.pace_moves(tree)?;
         let mut held = Held { moves: self, tree, wal: committer.wal.hold(), asks_index: true };
         committer.health.takes_writes()?;
         if tree.is_dropped() {

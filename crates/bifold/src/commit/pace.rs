@@ -5,11 +5,12 @@
 //!
 //! * **memtables**: `x` = sealed memtables + how full the active one is. From x = 1.5 on the allowed rate falls from
 //!   four times the recent rate of writing memtables, through that rate itself at x = 2.5, to 0.8 of it.
-//! * **space**: `f` = garbage and tables, as a share of what the space target allows beyond live values. GC starts
-//!   at f = 0.75. From f = 0.70 on the allowed rate falls from four times the rate at which GC recently freed space,
-//!   through that rate itself at f = 0.85; but only while GC runs or could run. From f = `SPACE_FULL` on commits wait
-//!   for all of their delay, and the rate falls steeply, to a trickle for all threads together at f = `SPACE_OVER`,
-//!   whatever GC does: a disk can be slower than ever before. Only commits to a keyspace that is this full are slowed.
+//! * **space**: `f` = garbage and tables, as a share of what the space target allows beyond live values. On its scale,
+//!   GC of each placement starts at f = 0.75 (`SpacePressure::fullness`). From f = 0.70 on the allowed rate falls from
+//!   four times the rate at which GC recently freed space, through that rate itself at f = 0.85; but only while GC runs
+//!   or could run. From f = `SPACE_FULL` on commits wait for all of their delay, and the rate falls steeply, to a
+//!   trickle for all threads together at f = `SPACE_OVER`, whatever GC does: a disk can be slower than ever before.
+//!   Only commits to a keyspace that is this full are slowed.
 //! * **debt**: from [`rates::DEBT_SLOW`] on, a feedback loop: each time a job ends, the allowed rate falls by a tenth
 //!   if debt still grows and rises by a tenth if it shrinks.
 //!

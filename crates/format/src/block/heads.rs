@@ -54,11 +54,12 @@ pub enum Rest<'a> {
 #[inline]
 #[must_use]
 pub fn rest<'a>(key: &'a [u8], prefix: &[u8]) -> Rest<'a> {
-    match key.strip_prefix(prefix) {
-        Some(rest) => Rest::Of(rest),
+    // Word by word, without a call: prefixes are a few words long.
+    match key.split_at_checked(prefix.len()) {
+        Some((begin, rest)) if common_prefix(begin, prefix) == prefix.len() => Rest::Of(rest),
         // A key that ends inside the prefix is less than all the strings, and `cmp` says so.
-        None if key.cmp(prefix) == Ordering::Less => Rest::Before,
-        None => Rest::After,
+        _ if key.cmp(prefix) == Ordering::Less => Rest::Before,
+        _ => Rest::After,
     }
 }
 
@@ -72,7 +73,13 @@ pub fn search(heads: &[[u8; HEAD_BYTES]], prefix: &[u8], key: &[u8]) -> Range<us
         Rest::After => return heads.len()..heads.len(),
         Rest::Of(rest) => rest,
     };
-    let sought = head(rest);
+    equal(heads, head(rest))
+}
+
+/// The positions of the heads (little-endian) that are equal to this one.
+#[inline]
+#[must_use]
+pub fn equal(heads: &[[u8; HEAD_BYTES]], sought: u64) -> Range<usize> {
     let less = heads.partition_point(|head| u64::from_le_bytes(*head) < sought);
     let ties = heads[less..].iter().take_while(|head| u64::from_le_bytes(**head) == sought).count();
     less..less + ties

@@ -1,6 +1,6 @@
 //! A sorted run: tables in key order that do not overlap, and a cursor over them.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{cmp::Ordering, ops::Range, sync::Arc};
 
 use bifold_contract::{Entry, Error, Result, RunId, SeqNo, Value};
 use bifold_format::block::heads::{self, HEAD_BYTES, Rest, common_prefix, head};
@@ -10,6 +10,9 @@ use crate::{
     table::{ReadMode, Table, TableCursor, left_out::LeftOutBlocks},
 };
 
+/// Of longer common prefixes a run knows so much. It is in the run, so that a search touches no line of its own for it.
+const PREFIX_BYTES_MAX: usize = 32;
+
 /// A run of open tables.
 #[derive(Debug)]
 pub struct TableRun {
@@ -17,8 +20,8 @@ pub struct TableRun {
     tables: Vec<Arc<Table>>,
     /// Entries and bytes of all tables.
     size: (u64, u64),
-    /// The common prefix of the smallest and the largest keys of all tables.
-    prefix: Box<[u8]>,
+    /// A common prefix of the smallest and the largest keys of all tables, and its length.
+    prefix: ([u8; PREFIX_BYTES_MAX], usize),
     /// The heads of their smallest keys after the prefix.
     smallest_heads: Box<[[u8; HEAD_BYTES]]>,
     /// The heads of their largest keys; the largest number if a table is unbounded.
@@ -52,6 +55,7 @@ impl TableRun {
             None => Some(key),
         });
         let prefix = prefix.unwrap_or_default();
+        let prefix = &prefix[..prefix.len().min(PREFIX_BYTES_MAX)];
         let smallest_heads = keys.iter().map(|[smallest, _]| head(&smallest[prefix.len()..]).to_le_bytes()).collect();
         let largest_head = |(table, [_, largest]): (&Arc<Table>, &[Box<[u8]>; 2])| {
             if table.meta().unbounded { u64::MAX } else { head(&largest[prefix.len()..]) }
@@ -61,23 +65,26 @@ impl TableRun {
             .iter()
             .map(|table| table.meta())
             .fold((0, 0), |(entries, bytes), meta| (entries + meta.entries, bytes + meta.bytes));
-        Ok(Self { id, size, smallest_heads, largest_heads, prefix: prefix.into(), tables })
+        let mut known = [0; PREFIX_BYTES_MAX];
+        known[..prefix.len()].copy_from_slice(prefix);
+        Ok(Self { id, size, smallest_heads, largest_heads, prefix: (known, prefix.len()), tables })
     }
 
     /// The table that may hold `key`. Compares heads, and reads tables only if heads tie.
     #[inline]
     #[must_use]
     pub fn find(&self, key: &[u8]) -> Option<&Arc<Table>> {
-        let at = self.position(key)?;
+        let rest = match heads::rest(key, self.prefix()) {
+            Rest::Before => return None,
+            Rest::After => return self.tables.last().filter(|table| table.meta().unbounded),
+            Rest::Of(rest) => head(rest),
+        };
+        let at = self.last_from(key, heads::equal(&self.smallest_heads, rest))?;
         let table = &self.tables[at];
-        let ends_after = match heads::rest(key, &self.prefix) {
-            Rest::Before => false,
-            Rest::After => table.meta().unbounded,
-            Rest::Of(rest) => match self.largest_heads[at].cmp(&head(rest)) {
-                Ordering::Less => false,
-                Ordering::Equal => table.meta().unbounded || *table.meta().largest >= *key,
-                Ordering::Greater => true,
-            },
+        let ends_after = match self.largest_heads[at].cmp(&rest) {
+            Ordering::Less => false,
+            Ordering::Equal => table.meta().unbounded || *table.meta().largest >= *key,
+            Ordering::Greater => true,
         };
         ends_after.then_some(table)
     }
@@ -85,12 +92,24 @@ impl TableRun {
     /// The last table that starts at or before `key`.
     #[inline]
     fn position(&self, key: &[u8]) -> Option<usize> {
-        let open = heads::search(&self.smallest_heads, &self.prefix, key);
+        self.last_from(key, heads::search(&self.smallest_heads, self.prefix(), key))
+    }
+
+    /// The same, if tables before `open` start before it, tables after that do not, and those in between have to be
+    /// compared.
+    #[inline]
+    fn last_from(&self, key: &[u8], open: Range<usize>) -> Option<usize> {
         let ties = match open.is_empty() {
             true => 0,
             false => self.tables[open.clone()].partition_point(|table| *table.meta().smallest <= *key),
         };
         (open.start + ties).checked_sub(1)
+    }
+
+    #[inline]
+    fn prefix(&self) -> &[u8] {
+        let (bytes, len) = &self.prefix;
+        &bytes[..*len]
     }
 
     /// Its id: within a level, a larger id is newer.

@@ -63,6 +63,26 @@ pub struct Borrowed {
     bytes: u64,
 }
 
+/// Bytes that somebody has, until it is dropped.
+#[derive(Debug)]
+pub enum Granted {
+    /// Of a budget.
+    Own(Taken),
+    /// Lent to it.
+    Lent(Borrowed),
+}
+
+impl Granted {
+    /// How many of them are the budget's own.
+    #[must_use]
+    pub fn own_bytes(&self) -> u64 {
+        match self {
+            Self::Own(taken) => taken.bytes(),
+            Self::Lent(_) => 0,
+        }
+    }
+}
+
 impl Budget {
     /// A budget of which nothing is taken.
     #[must_use]

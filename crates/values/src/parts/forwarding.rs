@@ -26,7 +26,7 @@ use bifold_format::{
     value::ValueKind,
 };
 
-use super::{budget::Taken, hash_map::HashMap, scan::Scan, sync::LockExt, value_files::ValueFile};
+use super::{budget::Granted, hash_map::HashMap, scan::Scan, sync::LockExt, value_files::ValueFile};
 
 /// Where the values of one file have moved, by one GC run. In one line of a cache is what leads to a row.
 #[derive(Debug)]
@@ -112,14 +112,32 @@ struct ForwardingUnit {
     file: Arc<ValueFile>,
     sources: Vec<FileId>,
     rows: u64,
-    _memory: Taken,
+    memory: Granted,
 }
+
+/// The units of a keyspace, by their files.
+type Units = BTreeMap<FileId, ForwardingUnit>;
 
 /// All units of a keyspace.
 #[derive(Debug, Default)]
 pub struct Forwarding {
     tables: ArcSwap<Tables>,
-    units: Mutex<BTreeMap<FileId, ForwardingUnit>>,
+    units: Mutex<Units>,
+}
+
+/// Memory that the tables of one more unit need.
+#[derive(Clone, Copy, Debug)]
+pub struct Needed {
+    /// So many bytes.
+    pub bytes: u64,
+    /// What all others have of the budget's own memory.
+    pub own_bytes: u64,
+    /// What all tables take then.
+    pub all_bytes: u64,
+}
+
+fn own_bytes(units: &Units) -> u64 {
+    units.values().map(|unit| unit.memory.own_bytes()).sum()
 }
 
 impl Forwarding {
@@ -127,7 +145,7 @@ impl Forwarding {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn adopt(&self, file: &Arc<ValueFile>, memory: impl Fn(u64) -> Taken) -> Result<()> {
+    pub fn adopt(&self, file: &Arc<ValueFile>, memory: impl Fn(Needed) -> Granted) -> Result<()> {
         let mut tables = Vec::new();
         let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
         while let Some((record, _)) = scan.sound()? {
@@ -141,12 +159,12 @@ impl Forwarding {
         Ok(())
     }
 
-    /// Leads readers of these sources to where their values are now. `memory` takes bytes of a budget.
+    /// Leads readers of these sources to where their values are now. `memory` is asked for what that takes.
     pub fn add(
         &self,
         file: &Arc<ValueFile>,
         of_sources: Vec<(FileId, forward::Forwards)>,
-        memory: impl Fn(u64) -> Taken,
+        memory: impl Fn(Needed) -> Granted,
     ) {
         let mut units = self.units.hold();
         let mut tables = HashMap::clone(&self.tables.load());
@@ -161,8 +179,9 @@ impl Forwarding {
                 None => drop(tables.insert(source, MovedFile { table, more: Vec::new() })),
             }
         }
+        let needed = Needed { bytes, own_bytes: own_bytes(&units), all_bytes: self.memory_bytes() + bytes };
         self.tables.store(Arc::new(tables));
-        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, _memory: memory(bytes) });
+        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, memory: memory(needed) });
     }
 
     /// A unit was removed from the manifest: nothing in the index leads to it.
@@ -243,6 +262,12 @@ impl Forwarding {
         files.into_iter().any(|file| tables.contains_key(&file))
     }
 
+    /// Memory of all tables that is not borrowed.
+    #[must_use]
+    pub fn own_memory_bytes(&self) -> u64 {
+        own_bytes(&self.units.hold())
+    }
+
     /// Memory of all tables.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
@@ -288,7 +313,7 @@ mod tests {
         let second = [(70, rows(&[(16, 900)])), (60, rows(&[(1, 2)]))];
         let [first, second] = [&first[..], &second[..]].map(|tables| file(&files, tables));
         for unit in [&first, &second] {
-            forwarding.adopt(unit, |bytes| budget.take_anyway(bytes)).unwrap();
+            forwarding.adopt(unit, |needed| Granted::Own(budget.take_anyway(needed.bytes))).unwrap();
         }
         assert_eq!(forwarding.resolve(at(50, 100)), at(70, 8));
         assert_eq!(forwarding.resolve(at(50, 200)), at(70, 900), "moved twice");
@@ -323,7 +348,7 @@ mod tests {
         let (files, budget, forwarding) =
             (value_files(&MemoryFs::new(), 100), Budget::new(1 << 20), Forwarding::default());
         let unit = file(&files, &[(50, rows(&[(1, 1), (2, 2)])), (51, rows(&[(7, 7)]))]);
-        forwarding.adopt(&unit, |bytes| budget.take_anyway(bytes)).unwrap();
+        forwarding.adopt(&unit, |needed| Granted::Own(budget.take_anyway(needed.bytes))).unwrap();
         let used = |rows: u64| forwarding.used_up(&[(unit.id, rows * ROW_BYTES, rows), (3, 1 << 30, 1)]);
         assert_eq!(used(2), []);
         assert_eq!(used(3), [(unit.id, unit.len())]);

@@ -29,7 +29,7 @@ use bifold_contract::{Pointer, planted};
 use bifold_format::filter::key_hash;
 
 use super::{
-    budget::{Borrowed, Budget, Taken},
+    budget::{Budget, Granted},
     sync::LockExt,
 };
 
@@ -64,14 +64,7 @@ struct Lines {
     filled: AtomicU64,
     /// Handles that took the slot of another one.
     displaced: AtomicU64,
-    _memory: LinesMemory,
-}
-
-/// Where the memory of a table comes from.
-#[derive(Debug)]
-enum LinesMemory {
-    Own(#[expect(dead_code, reason = "held until it is dropped")] Taken),
-    Lent(#[expect(dead_code, reason = "held until it is dropped")] Borrowed),
+    _memory: Granted,
 }
 
 /// Repaired handles of one keyspace.
@@ -133,9 +126,9 @@ impl Handles {
         self.lines.store(Some(Arc::new(lines)));
     }
 
-    fn memory(&self, bytes: u64) -> Option<LinesMemory> {
+    fn memory(&self, bytes: u64) -> Option<Granted> {
         let own = if bytes <= self.budget.bytes_max() / SHARE { self.budget.take(bytes) } else { None };
-        own.map(LinesMemory::Own).or_else(|| self.budget.borrow(bytes).map(LinesMemory::Lent))
+        own.map(Granted::Own).or_else(|| self.budget.borrow(bytes).map(Granted::Lent))
     }
 
     /// Whether a rewrite of all tables of the index, of so many bytes, should take the handles over. Without tables all
@@ -164,7 +157,7 @@ impl Handles {
 }
 
 impl Lines {
-    fn new(count: u64, memory: LinesMemory) -> Self {
+    fn new(count: u64, memory: Granted) -> Self {
         let (filled, displaced) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { lines: (0..count).map(|_| Line::default()).collect(), filled, displaced, _memory: memory }
     }

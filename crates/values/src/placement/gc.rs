@@ -37,19 +37,22 @@ pub struct GcClaim {
     pub rewrites: bool,
     /// No other GC job of the keyspace may run at the same time.
     pub is_alone: bool,
+    /// It takes little time and commits no moves, so it never waits for a flush: the worker for flushes does it, too,
+    /// while it has nothing to flush.
+    pub is_short: bool,
 }
 
 impl GcClaim {
     /// A job on these files that no other may run concurrently with.
     #[must_use]
     pub fn alone(files: Vec<FileId>) -> Self {
-        Self { files, rewrites: false, is_alone: true }
+        Self { files, is_alone: true, ..Self::default() }
     }
 
     /// A job on these files, concurrent with jobs on others.
     #[must_use]
     pub fn of(files: Vec<FileId>) -> Self {
-        Self { files, rewrites: false, is_alone: false }
+        Self { files, ..Self::default() }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct SpacePressure {
     pub overwritten: f64,
     /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,
+    /// The placement's [`Profile::copies_percent`](super::Profile::copies_percent).
+    pub copies_percent: u8,
     /// The number of the oldest snapshot that is open.
     pub oldest_snapshot: Option<SeqNo>,
     /// GC takes every unit that has files with numbers below this one, whether or not it is known to be worth it: a
@@ -32,9 +34,12 @@ pub struct SpacePressure {
 /// Lower bound of the target, in bytes: a few groups more or less are no excess.
 const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 
-/// GC starts when this share of the target's slack is taken. The rest is for the copies that it makes while the
-/// originals exist.
+/// The [`fullness`](SpacePressure::fullness) at which GC starts, whatever part of the slack it keeps for copies.
 const GC_STARTS: f64 = 0.75;
+
+/// Drained files do not count as taken up to this share of the slack. They only wait to be deleted: slower writers
+/// would not make that faster, and GC has nothing to do.
+const DRAINED_SHARE: f64 = 0.08;
 
 /// The garbage for each live byte that always remains: collecting it is not worth it.
 const UNCOLLECTED_SHARE: f64 = 0.15;
@@ -57,11 +62,17 @@ impl SpacePressure {
         space.total_bytes.saturating_sub(left_out)
     }
 
+    /// GC starts when this share of the slack is taken. The rest is for the copies that it makes while the originals
+    /// exist.
+    fn gc_starts(&self) -> f64 {
+        1.0 - f64::from(self.copies_percent.clamp(1, 99)) / 100.0
+    }
+
     /// Bytes by which value files and tables exceed what they may take before GC starts, once drained files are
     /// deleted.
     #[must_use]
     pub fn excess(&self, space: &ValueSpace) -> u64 {
-        let slack = (self.target - 1.0) * GC_STARTS;
+        let slack = (self.target - 1.0) * self.gc_starts();
         let bound = (self.live_bytes(space) * (1.0 + slack)) as u64;
         (Self::total_bytes(space).saturating_sub(space.drained_bytes) + self.index_bytes).saturating_sub(bound)
     }
@@ -72,17 +83,24 @@ impl SpacePressure {
         self.live_bytes(space) * self.target - self.index_bytes as f64
     }
 
-    /// How much of the target's slack is taken: by garbage, drained files included, and by tables. It is 1.0 when
-    /// they fill it; GC starts at 0.75. It is for slowing writers, so it is 0 where slowing them would free
-    /// nothing: while a snapshot holds drained files. A target that the tables alone exceed is raised to what GC can
-    /// reach. Nearly all of its slack is tables then, so a third of it all stands for the slack.
+    /// How much of the target's slack is taken: by garbage, by tables, and by drained files unless they are few. It is
+    /// 1.0 when they fill it, and 0.75 where GC starts: below that and above it, it grows evenly. It is for slowing
+    /// writers, so it is 0 where slowing them would free nothing: while a snapshot holds drained files. A target that
+    /// the tables alone exceed is raised to what GC can reach. Nearly all of its slack is tables then, so a third of
+    /// it all stands for the slack.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
         if self.is_pinned(space) {
             return 0.0;
         }
-        let taken = (Self::total_bytes(space) + self.index_bytes) as f64;
-        (1.0 - (self.bound(space) - taken) / self.slack(space)).max(0.0)
+        let about_to_go = (space.drained_bytes as f64).min(self.slack(space) * DRAINED_SHARE);
+        let taken = (Self::total_bytes(space) + self.index_bytes) as f64 - about_to_go;
+        let share = (1.0 - (self.bound(space) - taken) / self.slack(space)).max(0.0);
+        let starts = self.gc_starts();
+        match share < starts {
+            true => share / starts * GC_STARTS,
+            false => GC_STARTS + (share - starts) / (1.0 - starts) * (1.0 - GC_STARTS),
+        }
     }
 
     /// The bytes that the target allows beyond live values.
@@ -131,7 +149,7 @@ impl SpacePressure {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Profile, *};
 
     const MIB: u64 = 1 << 20;
 
@@ -142,6 +160,7 @@ mod tests {
             entries_above: 0.0,
             overwritten: 0.0,
             target,
+            copies_percent: Profile::COPIES_PERCENT,
             oldest_snapshot,
             all_before: None,
             boundaries: Arc::default(),
@@ -156,18 +175,26 @@ mod tests {
     #[test]
     fn values_and_tables_together_fill_the_target() {
         assert_eq!(pressure(1.5, None).fullness(&space(1300, 0)), 1.0);
-        assert!(pressure(1.5, None).fullness(&space(1300, 300)) >= 1.0, "drained files still take space");
+        let without = pressure(1.5, None).fullness(&space(1200, 0));
+        let with = |drained| pressure(1.5, None).fullness(&space(1200 + drained, drained));
+        assert_eq!([with(10), with(40)], [without; 2], "they are deleted soon");
+        assert!(with(100) > without + 0.1 && with(300) > 1.1, "many take space like others");
     }
 
     /// Writers are slowed by how much is taken, so this must not depend on how much the target allows.
     #[test]
     fn gc_starts_at_the_same_fullness_whatever_the_target() {
-        for target in [1.25, 1.5, 2.0, 4.0] {
-            let pressure = SpacePressure { index_bytes: 20 * MIB, ..pressure(target, None) };
-            let total = (980.0 + 1000.0 * (target - 1.0) * GC_STARTS) as u64;
-            assert!((pressure.fullness(&space(total, 0)) - GC_STARTS).abs() < 0.005, "{target}");
-            assert_eq!(pressure.excess(&space(total, 0)), 0, "{target}");
-            assert!(pressure.excess(&space(total + 4, 0)) > 0, "{target}");
+        for (target, copies_percent) in [(1.25, 25), (1.5, 25), (2.0, 25), (4.0, 25), (1.25, 8), (1.5, 8), (2.0, 40)] {
+            let pressure = SpacePressure { index_bytes: 20 * MIB, copies_percent, ..pressure(target, None) };
+            let starts = 1.0 - f64::from(copies_percent) / 100.0;
+            let total = (980.0 + 1000.0 * (target - 1.0) * starts) as u64;
+            let case = format!("{target}, {copies_percent} %");
+            assert!((pressure.fullness(&space(total, 0)) - GC_STARTS).abs() < 0.02, "{case}");
+            assert_eq!(pressure.excess(&space(total, 0)), 0, "{case}");
+            assert!(pressure.excess(&space(total + 4, 0)) > 0, "{case}");
+            let at = |of_slack: f64| pressure.fullness(&space((980.0 + 1000.0 * (target - 1.0) * of_slack) as u64, 0));
+            assert!((at(starts / 2.0) - GC_STARTS / 2.0).abs() < 0.005, "{case}");
+            assert!((at(1.0) - 1.0).abs() < 0.02, "{case}");
         }
     }
 

@@ -137,6 +137,7 @@ impl Placement for DiffKv {
             separates_at_rewrite: true,
             learns_from_rewrites: Some(options.separates_from().min(large_from)),
             reads_by_address: true,
+            copies_percent: Profile::COPIES_PERCENT,
         }
     }
 

@@ -20,6 +20,7 @@ impl Placement for Inline {
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             reads_by_address: true,
+            copies_percent: Profile::COPIES_PERCENT,
         }
     }
 

@@ -206,6 +206,7 @@ impl Placement for NovKv {
             separates_at_rewrite: false,
             learns_from_rewrites: separates_from,
             reads_by_address: false,
+            copies_percent: Profile::COPIES_PERCENT,
         }
     }
 

@@ -119,6 +119,7 @@ impl Placement for UniKv {
             separates_at_rewrite: true,
             learns_from_rewrites: None,
             reads_by_address: true,
+            copies_percent: Profile::COPIES_PERCENT,
         }
     }
 

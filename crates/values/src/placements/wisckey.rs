@@ -200,6 +200,7 @@ impl Placement for WiscKey {
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             reads_by_address: true,
+            copies_percent: Profile::COPIES_PERCENT,
         }
     }
 

@@ -20,8 +20,8 @@ use bifold_values::{
         value_files::{FileAccess, StoreContext, ValueFiles},
     },
     placement::{
-        Commits, GcClaim, GcContext, GcOutcome, IndexView, Kept, Moved, RewriteJob, RewrittenTables, SpacePressure,
-        WriteOp,
+        Commits, GcClaim, GcContext, GcOutcome, IndexView, Kept, Moved, Profile, RewriteJob, RewrittenTables,
+        SpacePressure, WriteOp,
     },
     placements::{
         Settings, ValueOptions, diffkv::DiffKv, hashkv::HashKv, novkv::NovKv, streams::Streams, unikv::UniKv,
@@ -41,6 +41,8 @@ pub struct Bed {
     overwritten: Vec<(Vec<u8>, Version, SeqNo)>,
     last: SeqNo,
     pressure: SpacePressure,
+    /// What is put while the next job runs: keys, and the length of their values.
+    meanwhile: Option<(String, usize)>,
 }
 
 impl Bed {
@@ -69,7 +71,7 @@ impl Bed {
         };
         store.finish_recovery(0, 0).unwrap();
         let (index, overwritten) = (BTreeMap::new(), Vec::new());
-        Self { store, index, overwritten, last: 0, pressure: pressure("target=1.5") }
+        Self { store, index, overwritten, last: 0, pressure: pressure("target=1.5"), meanwhile: None }
     }
 
     /// Does what a line says, and returns the answer, if there is one.
@@ -84,6 +86,7 @@ impl Bed {
             ["leave", "out", file] => self.leave_out(file.parse().unwrap()),
             ["space", ..] => self.pressure = pressure(line),
             ["pick", jobs] => return self.pick(jobs.parse().unwrap()),
+            ["meanwhile", keys, len] => self.meanwhile = Some((keys.into(), len.parse().unwrap())),
             ["run"] => return self.run(),
             ["explain", units] => return self.explain(units.parse().unwrap()),
             _ => panic!("`{line}` is no line of a plan"),
@@ -102,6 +105,21 @@ impl Bed {
                 None => (self.last, Kind::Inline, value),
             };
             self.set(key, Some(version));
+        }
+    }
+
+    /// Puts what a line wanted during the job that runs. The engine takes a sample of what commits overwrite; here each
+    /// is one that stands for itself.
+    fn put_meanwhile(&mut self) {
+        let Some((keys, len)) = self.meanwhile.take() else { return };
+        let addresses = |bed: &Self| -> Vec<_> {
+            let versions = range(&keys).map(|key| bed.index.get(&key).cloned());
+            versions.map(|version| version.and_then(|(_, kind, payload)| pointer_of(kind, &payload))).collect()
+        };
+        let overwritten = addresses(self);
+        self.put(&keys, len);
+        for old in overwritten.into_iter().flatten() {
+            self.store.note_overwritten(old.len.into(), &|| Some(old));
         }
     }
 
@@ -230,6 +248,7 @@ impl GcContext for Context<'_> {
     }
 
     fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+        self.0.borrow_mut().put_meanwhile();
         let edit = edit();
         in_force();
         self.0.borrow().install(edit);
@@ -278,6 +297,7 @@ fn pressure(text: &str) -> SpacePressure {
         entries_above: 0.0,
         overwritten: 0.0,
         target: 1.5,
+        copies_percent: Profile::COPIES_PERCENT,
         oldest_snapshot: None,
         all_before: None,
         boundaries: Arc::default(),

@@ -14,6 +14,8 @@
 //! space target=1.5 index=0 above=0.5       how tight space is: see `SpacePressure`
 //! space split=h,q                          the same; three partitions
 //! pick 2                                   picks a job, takes it as running, picks another
+//! meanwhile a-c 1000                       before the edit of the next job these keys are put, and the placement is
+//!                                          told what that overwrites
 //! run                                      runs the job that is picked now
 //! explain 3                                the first units that GC knows, and why it does not take them
 //! -> files 1 2, alone

@@ -7,11 +7,12 @@ use std::{
         mpsc::{self, Receiver, Sender},
     },
     thread,
+    time::Duration,
 };
 
 use super::*;
 use crate::{
-    api::options::{Durability, KeyspaceOptions, PlacementKind},
+    api::options::{Durability, KeyspaceOptions, Options, PlacementKind, Workers},
     background::bed::Bed,
     commit::{
         op::{Act, Op},
@@ -23,6 +24,8 @@ use crate::{
 
 const KEYS: u32 = 64;
 
+const MEMTABLE_BYTES: usize = 64 << 10;
+
 /// Placements whose GC asks the index what is live.
 const ASKING: [PlacementKind; 3] = [PlacementKind::WiscKey, PlacementKind::DiffKv, PlacementKind::Streams];
 
@@ -30,7 +33,12 @@ const ASKING: [PlacementKind; 3] = [PlacementKind::WiscKey, PlacementKind::DiffK
 fn bed(placement: PlacementKind) -> Bed {
     let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
     (keyspace.values.file_bytes, keyspace.values.diffkv.large_bytes) = (16 << 10, 1);
-    let bed = Bed::new(keyspace);
+    let bed = Bed::of(Options {
+        workers: Workers::Threads(2),
+        memtable_bytes: MEMTABLE_BYTES as u64,
+        keyspace,
+        ..Options::default()
+    });
     bed.fill((0..KEYS).map(|n| (n, vec![0; 2000])));
     bed.flush().unwrap();
     bed.fill((0..KEYS).step_by(2).map(|n| (n, value(n))));
@@ -146,4 +154,27 @@ fn the_first_put_that_expires_waits_for_gc_that_has_begun_before() {
     });
     assert_eq!(engine.reader.get(tree, b"soon", None).unwrap().as_deref(), Some(&b"gone"[..]));
     assert!(tree.may_lose_entries());
+}
+
+/// The worker for flushes takes short GC runs, and the other worker may be busy with one as well: nobody would flush.
+#[test]
+fn short_gc_waits_for_no_flush() {
+    let bed = bed(PlacementKind::Streams);
+    let job = pick(&bed);
+    assert!(job.claim().is_short);
+    for n in 0..2 {
+        bed.fill([(KEYS + n, Vec::new())].into_iter());
+    }
+    while bed.tree.view().active.memtable.bytes() < MEMTABLE_BYTES * 97 / 100 {
+        let op = Op { tree: &bed.tree, key: &KEYS.to_be_bytes(), act: Act::Put(&[0; 200]) };
+        bed.engine.commit(&[op], Durability::Buffered).unwrap();
+    }
+    assert_eq!(bed.tree.view().sealed.len(), 2, "all memtables are full");
+    let (done, is_done) = mpsc::channel();
+    let gc = thread::spawn(move || {
+        bed.engine.gc.gc(&bed.tree, &*job, Means::Free).unwrap();
+        done.send(()).expect("the test waits for it");
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).expect("GC waits for a flush that nobody makes");
+    gc.join().unwrap();
 }

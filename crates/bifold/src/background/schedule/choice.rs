@@ -3,9 +3,9 @@
 /// The kinds of work that a worker may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Flushes, and reclaiming value files.
+    /// Flushes, and reclaiming value files; and short GC runs while there is nothing of these to do.
     Flusher,
-    /// The same, but flushes come last: it is the turn of reclaiming.
+    /// The same, but flushes come last: it is the turn of the others.
     ReclaimsFirst,
     /// All but reclaiming: with that, a GC worker would wait for a sync.
     Merger,
@@ -30,6 +30,8 @@ pub(crate) struct Load {
     pub debt: f64,
     /// Whether there is garbage that no GC run has taken yet.
     pub garbage: Garbage,
+    /// The GC run that is due is short.
+    pub short: bool,
     /// There are drained value files that nobody reclaims yet.
     pub drained: bool,
     /// A table has many entries kept only for snapshots that have ended.
@@ -105,6 +107,10 @@ pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choi
     }
     if come_last {
         choices.extend(flushes);
+    }
+    if matches!(role, Role::Flusher | Role::ReclaimsFirst) {
+        let is_short = |&i: &usize| loads[i].garbage != Garbage::None && loads[i].short;
+        choices.extend((0..loads.len()).filter(is_short).map(Choice::Gc));
     }
     choices
 }

@@ -130,7 +130,8 @@ fn keys_that_a_running_job_writes_are_taken() {
 }
 
 fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
-    Load { sealed, flushing, debt, garbage: Garbage::None, shared: false, pieces: false, drained: false, held: false }
+    let garbage = Garbage::None;
+    Load { sealed, flushing, debt, garbage, short: false, shared: false, pieces: false, drained: false, held: false }
 }
 
 #[test]
@@ -221,6 +222,18 @@ fn a_second_gc_run_of_a_tree_comes_after_everything_else() {
     assert_eq!(choose(&[concurrent, due], Role::Merger, true), [Compact(1), Gc(1), Gc(0)]);
     assert_eq!(choose(&[concurrent], Role::Flusher, false), []);
     assert_eq!(choose(&[concurrent], Role::Alone, false), []);
+}
+
+#[test]
+fn who_flushes_collects_only_where_that_is_short_and_nothing_else_is_due() {
+    use Choice::{Flush, Gc, Reclaim};
+    for garbage in [Garbage::Due, Garbage::Concurrent] {
+        let short = Load { garbage, short: true, drained: true, ..load(1, false, 5.0) };
+        assert_eq!(choose(&[short], Role::Flusher, false), [Flush(0), Reclaim(0), Gc(0)]);
+        assert_eq!(choose(&[short], Role::ReclaimsFirst, false), [Reclaim(0), Flush(0), Gc(0)]);
+        assert_eq!(choose(&[Load { short: false, ..short }], Role::Flusher, false), [Flush(0), Reclaim(0)]);
+    }
+    assert_eq!(choose(&[Load { short: true, ..load(0, false, 0.0) }], Role::Flusher, false), [], "nothing is due");
 }
 
 #[test]

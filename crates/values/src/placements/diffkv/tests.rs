@@ -253,6 +253,7 @@ fn pressure(target: f64) -> SpacePressure {
         entries_above: 0.0,
         overwritten: 0.0,
         target,
+        copies_percent: Profile::COPIES_PERCENT,
         oldest_snapshot: None,
         all_before: None,
         boundaries: Arc::default(),

@@ -209,6 +209,7 @@ fn pressure(entries_above: f64) -> SpacePressure {
         entries_above,
         overwritten: 0.0,
         target: 1.5,
+        copies_percent: Profile::COPIES_PERCENT,
         oldest_snapshot: None,
         all_before: None,
         boundaries: Arc::default(),

@@ -40,6 +40,17 @@ struct OfFile {
 }
 
 impl OfFile {
+    /// The record at `offset` is overwritten, and about so many bytes with it.
+    fn wait(&mut self, offset: u32, bytes: u64) {
+        let before = self.waiting.insert(offset, bytes).unwrap_or(0);
+        self.waiting_bytes = self.waiting_bytes + u128::from(bytes) - u128::from(before);
+    }
+
+    /// The record at `offset` waits no longer.
+    fn leave(&mut self, offset: u32) {
+        self.waiting_bytes -= u128::from(self.waiting.remove(&offset).unwrap_or(0));
+    }
+
     fn memory_bytes(&self) -> usize {
         let sample = 2 * size_of::<(u32, u64)>();
         size_of::<(FileId, Self)>() + self.offsets.capacity() * size_of::<u32>() + self.waiting.len() * sample
@@ -60,9 +71,7 @@ impl Dead {
         for (file, offsets) in offsets {
             let of = all.entry(file).or_default();
             if !of.waiting.is_empty() {
-                for offset in &offsets {
-                    of.waiting_bytes -= u128::from(of.waiting.remove(offset).unwrap_or(0));
-                }
+                offsets.iter().for_each(|&offset| of.leave(offset));
             }
             of.offsets.extend(offsets);
         }
@@ -70,10 +79,21 @@ impl Dead {
 
     /// Commits have overwritten about so many bytes of a file, among them the record at `offset`.
     pub fn overwrote(&self, file: FileId, offset: u32, bytes: u64) {
+        self.of.hold().entry(file).or_default().wait(offset, bytes);
+    }
+
+    /// Records of a file have moved. Those of them that commits have overwritten go on waiting where they are now.
+    pub fn moved(&self, file: FileId, to: impl Fn(u32) -> Option<(FileId, u32)>) {
         let mut all = self.of.hold();
-        let of = all.entry(file).or_default();
-        let before = of.waiting.insert(offset, bytes).unwrap_or(0);
-        of.waiting_bytes = of.waiting_bytes + u128::from(bytes) - u128::from(before);
+        let Some(of) = all.get_mut(&file) else { return };
+        let moved: Vec<_> =
+            of.waiting.iter().filter_map(|(&offset, &bytes)| Some((offset, bytes, to(offset)?))).collect();
+        for &(offset, ..) in &moved {
+            of.leave(offset);
+        }
+        for (_, bytes, (file, offset)) in moved {
+            all.entry(file).or_default().wait(offset, bytes);
+        }
     }
 
     /// Whether all versions of a file that have left the index are among its [`Dead::offsets`].
@@ -159,6 +179,25 @@ mod tests {
         dead.overwrote(file.id, 2000, 1 << 40);
         assert_eq!(dead.look().bytes(&file), 3000, "never more than it has");
         assert_eq!(dead.look().live_bytes(&file), file.start());
+    }
+
+    #[test]
+    fn a_sample_goes_where_its_record_goes() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let dead = Dead::of(&files);
+        let [source, copy] = [0, 0].map(|_| files.begin(0).unwrap());
+        for file in [&source, &copy] {
+            files.append(file, &[0; 3000]).unwrap();
+        }
+        dead.overwrote(source.id, 40, 1000);
+        dead.overwrote(source.id, 70, 500);
+        dead.moved(source.id, |offset| (offset == 40).then_some((copy.id, 90)));
+        dead.moved(copy.id + 1, |_| unreachable!("nothing is known of this file"));
+        let bytes = || [&source, &copy].map(|file| dead.look().bytes(file));
+        assert_eq!(bytes(), [500, 1000]);
+        copy.add_dead(30);
+        dead.left_index([(copy.id, vec![90])].into_iter());
+        assert_eq!(bytes(), [500, 30]);
     }
 
     /// Everything in the file counts as dead, whatever is appended, so no more is live than what it begins with.

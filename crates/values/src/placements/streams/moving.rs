@@ -18,7 +18,7 @@ use bifold_format::{
     value::{KeptRecord, ValueKind, ValueRecord},
 };
 
-use super::{Shared, file_bytes};
+use super::{Shared, file_bytes, heads::Heads, memory_of_rows};
 use crate::{
     parts::{
         buffers::Held,
@@ -47,6 +47,7 @@ pub struct Move {
     pub(super) claim: GcClaim,
     /// Live bytes of each file, as far as known or estimated.
     pub(super) live_bytes: Vec<u64>,
+    pub(super) heads: Arc<Heads>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -58,6 +59,7 @@ impl GcJob for Move {
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
         let shared = &self.shared;
         let count = gc.fit(&self.live_bytes)?;
+        self.heads.prepare()?;
         let sources: Vec<_> = self.claim.files[..count].iter().filter_map(|&id| shared.files.get(id)).collect();
         let mut copying = Copying::new(shared);
         for source in &sources {
@@ -305,8 +307,10 @@ impl Written<'_> {
             let tables = tables.take();
             if !tables.is_empty() {
                 let of_sources = tables.into_iter().map(|table| (table.source, table.forwards)).collect();
-                shared.forwarding.add(&unit, of_sources, |bytes| shared.files.filters().take_anyway(bytes));
+                let values = shared.clock.values_in(shared.space().live_bytes);
+                shared.forwarding.add(&unit, of_sources, |needed| memory_of_rows(&shared.files, needed, values));
             }
+            sources.iter().for_each(|&source| shared.follow_overwritten(source));
             shared.files.mark_drained(sources.iter().copied(), last);
         };
         gc.install(&mut edit, &mut in_force)
