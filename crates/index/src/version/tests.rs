@@ -255,6 +255,36 @@ proptest! {
     }
 }
 
+/// A run knows a part of a long prefix only, and heads are eight bytes: what they leave open is compared as a whole.
+#[test]
+fn tables_are_found_however_long_the_common_prefix_of_their_keys_is() {
+    for length in [0, 1, 8, 31, 32, 33, 40, 100] {
+        let disk = Disk::new();
+        let key = |rest: &str| "p".repeat(length) + rest;
+        let ranges = [("b", "d"), ("e", "e"), ("ea", "g"), ("m-long-after-eight", "m-long-after-nine"), ("x", "z")];
+        let text = |(at, (low, high)): (usize, &(&str, &str))| {
+            let (low, high) = (key(low).replace('-', "_"), key(high).replace('-', "_"));
+            format!("+1.3.{}[{low}-{high}] ", at + 1)
+        };
+        let version =
+            apply(&disk, &Version::default(), &ranges.iter().enumerate().map(text).collect::<String>()).unwrap();
+        let run = &version.levels()[1][0];
+        for rest in
+            ["", "a", "b", "c", "d", "da", "e", "ea", "eb", "g", "m", "m_long_after_f", "m_long_after_z", "y", "{"]
+        {
+            for probe in [key(rest), "o".to_owned() + rest, "q".to_owned() + rest, "p".repeat(length / 2) + rest] {
+                let holds = |table: &&Arc<Table>| {
+                    let meta = table.meta();
+                    (&*meta.smallest..=&*meta.largest).contains(&probe.as_bytes())
+                };
+                let expected = run.tables().iter().find(holds).map(|table| table.meta().id);
+                let found = run.find(probe.as_bytes()).map(|table| table.meta().id);
+                assert_eq!(found, expected, "{probe}, prefix of {length}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_run_cursor_repeats_its_error() {
     let disk = Disk::new();
