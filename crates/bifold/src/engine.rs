@@ -220,7 +220,6 @@ impl Engine {
             self.tables.remover().finish();
             self.events.finish();
             self.work.stop();
-            self.trees.all().iter().for_each(|tree| tree.placement().files().forget_prepared());
             if let Some(pins) = self.dir.pins() {
                 let _what_is_held_the_next_opening_deletes = pins.release();
             }

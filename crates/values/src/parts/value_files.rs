@@ -12,7 +12,6 @@
 //! name.
 
 mod ahead;
-mod begin;
 mod copies;
 mod file;
 mod follow;
@@ -122,7 +121,6 @@ pub struct ValueFiles {
     syncing: Mutex<Dirty>,
     /// Files that no edit names yet.
     unrecorded: Mutex<Vec<Arc<ValueFile>>>,
-    prepared: begin::PreparedFiles,
     /// Files of ingests that no edit has named yet.
     hidden: Mutex<BTreeMap<FileId, Arc<ValueFile>>>,
     /// Drained files.
@@ -149,7 +147,6 @@ impl Drop for ValueFiles {
     fn drop(&mut self) {
         if self.dropped.load(Relaxed) {
             self.all.load().values().for_each(|file| file.reader.remove_when_unused());
-            self.prepared.take_all().values().for_each(|file| file.reader.remove_when_unused());
         }
     }
 }
@@ -182,7 +179,6 @@ impl ValueFiles {
             syncing: Mutex::default(),
             deleted: Mutex::default(),
             unrecorded: Mutex::default(),
-            prepared: begin::PreparedFiles::default(),
             hidden: Mutex::default(),
             drained: Mutex::default(),
             tails: Mutex::default(),
@@ -308,6 +304,18 @@ impl ValueFiles {
             synced: AtomicU64::new(start),
         });
         Ok((file, writer))
+    }
+
+    /// Begins a file that commits append to. Readers may look there, and the next edit records it.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn begin(&self, group: u64) -> Result<Arc<ValueFile>> {
+        let (file, _writer) = self.create(APPENDED, group, IoSource::Value)?;
+        self.insert(std::slice::from_ref(&file));
+        self.unrecorded.hold().push(Arc::clone(&file));
+        self.mark_named();
+        Ok(file)
     }
 
     /// A number that no file has, for a group of files.

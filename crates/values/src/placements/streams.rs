@@ -90,7 +90,7 @@ const MEMORY_SHARE: u64 = 2;
 
 /// Values in streams by update frequency and age.
 pub struct Streams {
-    heads: Arc<Heads>,
+    heads: Heads,
     shared: Arc<Shared>,
 }
 
@@ -138,7 +138,7 @@ impl Streams {
         }
         let (options, files) = (options.clone(), Arc::clone(files));
         let shared = Arc::new(Shared { options, files, forwarding, dead, clock, renewed_bytes: AtomicU64::new(0) });
-        Ok(Self { heads: Arc::new(Heads::new(Arc::clone(&shared.files), &shared.options)), shared })
+        Ok(Self { heads: Heads::new(Arc::clone(&shared.files), &shared.options), shared })
     }
 
     /// The files that GC may pick, oldest first. Nothing leads to what a run has written before its edit is installed.
@@ -315,8 +315,7 @@ impl Placement for Streams {
         }
         let claim = GcClaim { is_short: true, ..GcClaim::of(next.iter().map(|unit| unit.file.id).collect()) };
         let live_bytes = next.iter().map(|unit| unit.file.len() - unit.dead).collect();
-        let (heads, shared) = (Arc::clone(&self.heads), Arc::clone(&self.shared));
-        Some(Box::new(Move { claim, live_bytes, heads, shared }))
+        Some(Box::new(Move { claim, live_bytes, shared: Arc::clone(&self.shared) }))
     }
 
     fn space(&self) -> ValueSpace {

@@ -105,16 +105,6 @@ impl Heads {
         Ok(pointer)
     }
 
-    /// Creates the files that follow those that are half full, so that commits need not: GC calls it.
-    ///
-    /// # Errors
-    /// I/O errors.
-    pub fn prepare(&self) -> Result<()> {
-        let is_half_full = |(file, full): &(Arc<ValueFile>, u64)| file.len() >= full / 2;
-        let half_full = self.state.hold().open.each_ref().map(|open| open.as_ref().is_some_and(is_half_full));
-        (0..CLASSES).filter(|&class| half_full[class]).try_for_each(|class| self.files.prepare(class as u64))
-    }
-
     /// The files that are appended to.
     #[must_use]
     pub fn open(&self) -> Vec<FileId> {

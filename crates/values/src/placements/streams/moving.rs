@@ -18,7 +18,7 @@ use bifold_format::{
     value::{KeptRecord, ValueKind, ValueRecord},
 };
 
-use super::{Shared, file_bytes, heads::Heads, memory_of_rows};
+use super::{Shared, file_bytes, memory_of_rows};
 use crate::{
     parts::{
         buffers::Held,
@@ -47,7 +47,6 @@ pub struct Move {
     pub(super) claim: GcClaim,
     /// Live bytes of each file, as far as known or estimated.
     pub(super) live_bytes: Vec<u64>,
-    pub(super) heads: Arc<Heads>,
     pub(super) shared: Arc<Shared>,
 }
 
@@ -59,7 +58,6 @@ impl GcJob for Move {
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
         let shared = &self.shared;
         let count = gc.fit(&self.live_bytes)?;
-        self.heads.prepare()?;
         let sources: Vec<_> = self.claim.files[..count].iter().filter_map(|&id| shared.files.get(id)).collect();
         let mut copying = Copying::new(shared);
         for source in &sources {
