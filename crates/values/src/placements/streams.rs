@@ -65,8 +65,8 @@ use crate::{
 /// different times (simulated: 1 % more copies than with files a fourth as large).
 const FILES: u64 = 640;
 
-/// Files are not made smaller than this because there is little data: creating files of 1.6 MB took 6 % of the processor
-/// time of updates.
+/// Files are not made smaller than this because there is little data: creating files of 1.6 MB took 6 % of the
+/// processor time of updates.
 const FILE_BYTES_MIN: u64 = 4 << 20;
 
 /// Nor larger than this, whatever `file_bytes` says: rows of forwarding files have offsets of 32 bits.
