@@ -11,7 +11,7 @@
 //! │               smaller
 //! └─ cache        the rest, or `cache_bytes`
 //!    ├─ transactions   what open ones hold, lent by the cache: at most a sixteenth, or `transaction_bytes_max`
-//!    └─ handles        of `novkv`, repaired ones, beyond their share of filters: at most a quarter of it is lent
+//!    └─ handles, rows  of `novkv` and `streams`, beyond their share of filters: at most a quarter of it is lent
 //! ```
 //!
 //! `stats.memory.values` counts what placements hold: filters, buffers and open value files. Open files are counted

@@ -78,6 +78,9 @@ const FREED_FILES: u64 = 1;
 /// And at most so many.
 const SOURCES_MAX: usize = 32;
 
+/// A GC run that reads no more than this is short: with large files flushes would wait for it.
+const SHORT_BYTES: u64 = 128 << 20;
+
 /// GC leaves files alone of which less than this share is dead.
 const DEAD_SHARE: u64 = 32;
 
@@ -313,7 +316,8 @@ impl Placement for Streams {
         if next.is_empty() {
             return None;
         }
-        let claim = GcClaim { is_short: true, ..GcClaim::of(next.iter().map(|unit| unit.file.id).collect()) };
+        let is_short = next.iter().map(|unit| unit.file.len()).sum::<u64>() <= SHORT_BYTES;
+        let claim = GcClaim { is_short, ..GcClaim::of(next.iter().map(|unit| unit.file.id).collect()) };
         let live_bytes = next.iter().map(|unit| unit.file.len() - unit.dead).collect();
         Some(Box::new(Move { claim, live_bytes, shared: Arc::clone(&self.shared) }))
     }
