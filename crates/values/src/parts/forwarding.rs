@@ -26,7 +26,13 @@ use bifold_format::{
     value::ValueKind,
 };
 
-use super::{budget::Granted, hash_map::HashMap, scan::Scan, sync::LockExt, value_files::ValueFile};
+use super::{
+    budget::{Budget, Granted},
+    hash_map::HashMap,
+    scan::Scan,
+    sync::LockExt,
+    value_files::ValueFile,
+};
 
 /// Where the values of one file have moved, by one GC run. In one line of a cache is what leads to a row.
 #[derive(Debug)]
@@ -125,15 +131,14 @@ pub struct Forwarding {
     units: Mutex<Units>,
 }
 
-/// Memory that the tables of one more unit need.
-#[derive(Clone, Copy, Debug)]
-pub struct Needed {
-    /// So many bytes.
-    pub bytes: u64,
-    /// What all others have of the budget's own memory.
-    pub own_bytes: u64,
-    /// What all tables take then.
-    pub all_bytes: u64,
+/// Forwarding tables have this share of the memory for filters and indexes. What they need beyond it they borrow, as long
+/// as there are no more rows than values: more would only lead readers from one to the next.
+const MEMORY_SHARE: u64 = 2;
+
+/// How much of a budget is for forwarding tables. With more it is time to renew all addresses.
+#[must_use]
+pub fn own_bytes_max(budget: &Budget) -> u64 {
+    budget.bytes_max() / MEMORY_SHARE
 }
 
 fn own_bytes(units: &Units) -> u64 {
@@ -145,7 +150,7 @@ impl Forwarding {
     ///
     /// # Errors
     /// I/O errors and corruption.
-    pub fn adopt(&self, file: &Arc<ValueFile>, memory: impl Fn(Needed) -> Granted) -> Result<()> {
+    pub fn adopt(&self, file: &Arc<ValueFile>, budget: &Arc<Budget>, values: u64) -> Result<()> {
         let mut tables = Vec::new();
         let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
         while let Some((record, _)) = scan.sound()? {
@@ -155,16 +160,18 @@ impl Forwarding {
                 tables.push((record.seqno, forwards.map_err(|damage| damage.at(at).of(file.reader().path()))?));
             }
         }
-        self.add(file, tables, memory);
+        self.add(file, tables, budget, values);
         Ok(())
     }
 
-    /// Leads readers of these sources to where their values are now. `memory` is asked for what that takes.
+    /// Leads readers of these sources to where their values are now. The memory for it is of
+    /// `budget` or borrowed; about so many `values` are live.
     pub fn add(
         &self,
         file: &Arc<ValueFile>,
         of_sources: Vec<(FileId, forward::Forwards)>,
-        memory: impl Fn(Needed) -> Granted,
+        budget: &Arc<Budget>,
+        values: u64,
     ) {
         let mut units = self.units.hold();
         let mut tables = HashMap::clone(&self.tables.load());
@@ -179,9 +186,12 @@ impl Forwarding {
                 None => drop(tables.insert(source, MovedFile { table, more: Vec::new() })),
             }
         }
-        let needed = Needed { bytes, own_bytes: own_bytes(&units), all_bytes: self.memory_bytes() + bytes };
+        let has_own = own_bytes(&units) + bytes <= own_bytes_max(budget);
+        let may_borrow = !has_own && self.memory_bytes() + bytes <= values.saturating_mul(size_of::<Row>() as u64);
+        let lent = if may_borrow { budget.borrow(bytes) } else { None };
+        let memory = lent.map_or_else(|| Granted::Own(budget.take_anyway(bytes)), Granted::Lent);
         self.tables.store(Arc::new(tables));
-        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, memory: memory(needed) });
+        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, memory });
     }
 
     /// A unit was removed from the manifest: nothing in the index leads to it.
@@ -277,12 +287,14 @@ impl Forwarding {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering::Relaxed;
+
     use bifold_format::forward::Forwards;
     use bifold_io::memory::MemoryFs;
 
     use super::*;
     use crate::parts::{
-        budget::Budget,
+        budget::{Lender, Memory},
         value_files::{FORWARDS, ValueFiles, scratch::value_files},
     };
 
@@ -313,7 +325,7 @@ mod tests {
         let second = [(70, rows(&[(16, 900)])), (60, rows(&[(1, 2)]))];
         let [first, second] = [&first[..], &second[..]].map(|tables| file(&files, tables));
         for unit in [&first, &second] {
-            forwarding.adopt(unit, |needed| Granted::Own(budget.take_anyway(needed.bytes))).unwrap();
+            forwarding.adopt(unit, &budget, 0).unwrap();
         }
         assert_eq!(forwarding.resolve(at(50, 100)), at(70, 8));
         assert_eq!(forwarding.resolve(at(50, 200)), at(70, 900), "moved twice");
@@ -325,6 +337,45 @@ mod tests {
         assert_eq!(forwarding.resolve(at(70, 16)), at(70, 900));
         forwarding.remove(second.id);
         assert!(forwarding.is_empty() && budget.used_bytes() == 0);
+    }
+
+    /// Lends one table, and no more.
+    #[derive(Debug, Default)]
+    struct LendsOnce(std::sync::atomic::AtomicU64);
+
+    impl Lender for LendsOnce {
+        fn lend(&self, bytes: u64) -> bool {
+            self.0.compare_exchange(0, bytes, Relaxed, Relaxed).is_ok()
+        }
+
+        fn take_back(&self, bytes: u64) {
+            self.0.fetch_sub(bytes, Relaxed);
+        }
+    }
+
+    #[test]
+    fn rows_borrow_beyond_their_share_unless_there_are_more_than_values() {
+        let (lender, files) = (Arc::new(LendsOnce::default()), value_files(&MemoryFs::new(), 100));
+        let unit = |nth: u64| file(&files, &[(50 + nth, rows(&[(1, 1), (2, 2)]))]);
+        let units = [0, 1, 2].map(unit);
+        let one = {
+            let (alone, budget) = (Forwarding::default(), Budget::new(1 << 20));
+            alone.adopt(&units[0], &budget, 0).unwrap();
+            alone.own_memory_bytes()
+        };
+        // The share is for one table.
+        let budget = Memory::with_lender(one * MEMORY_SHARE, 0, Arc::clone(&lender) as Arc<dyn Lender>).filters;
+        for (values, own_then) in [(0, [1, 2, 3]), (1000, [1, 1, 2])] {
+            let forwarding = Forwarding::default();
+            for (unit, own) in units.iter().zip(own_then) {
+                forwarding.adopt(unit, &budget, values).unwrap();
+                assert_eq!((forwarding.own_memory_bytes(), budget.used_bytes()), (own * one, own * one), "{values}");
+            }
+            assert_eq!(forwarding.memory_bytes(), 3 * one);
+            assert_eq!(lender.0.load(Relaxed), if values == 0 { 0 } else { one });
+            units.iter().for_each(|unit| forwarding.remove(unit.id));
+            assert_eq!((forwarding.own_memory_bytes(), budget.used_bytes(), lender.0.load(Relaxed)), (0, 0, 0));
+        }
     }
 
     #[test]
@@ -348,7 +399,7 @@ mod tests {
         let (files, budget, forwarding) =
             (value_files(&MemoryFs::new(), 100), Budget::new(1 << 20), Forwarding::default());
         let unit = file(&files, &[(50, rows(&[(1, 1), (2, 2)])), (51, rows(&[(7, 7)]))]);
-        forwarding.adopt(&unit, |needed| Granted::Own(budget.take_anyway(needed.bytes))).unwrap();
+        forwarding.adopt(&unit, &budget, 0).unwrap();
         let used = |rows: u64| forwarding.used_up(&[(unit.id, rows * ROW_BYTES, rows), (3, 1 << 30, 1)]);
         assert_eq!(used(2), []);
         assert_eq!(used(3), [(unit.id, unit.len())]);

@@ -39,18 +39,14 @@ use std::{
 use bifold_contract::{
     Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
 };
-use bifold_format::{
-    forward::{ROW_BYTES, Row},
-    pointer,
-};
+use bifold_format::{forward::ROW_BYTES, pointer};
 
 use self::{clock::Clock, dead::Dead, heads::Heads, moving::Move};
 use super::{Settings, ValueOptions};
 use crate::{
     parts::{
-        budget::Granted,
         dead_counts::DeadCounts,
-        forwarding::{Forwarding, Needed},
+        forwarding::{self, Forwarding},
         hash_map::HashMap,
         ingested::{IngestedFiles, IngestedLog},
         value_files::{COLLECTED, FORWARDS, Stretches, ValueFile, ValueFiles},
@@ -87,10 +83,6 @@ const DEAD_SHARE: u64 = 32;
 /// GC starts when all but this share of the space target's slack is taken: a GC run of so few files makes few copies.
 const COPIES_PERCENT: u8 = 10;
 
-/// Forwarding tables take this share of the memory for filters and indexes. What they need beyond it they borrow, as
-/// long as there are no more rows than values. When nothing is lent either, all addresses are renewed.
-const MEMORY_SHARE: u64 = 2;
-
 /// Values in streams by update frequency and age.
 pub struct Streams {
     heads: Heads,
@@ -114,16 +106,6 @@ fn file_bytes(options: &ValueOptions, files: &ValueFiles) -> u64 {
     options.file_bytes.min(share).min(FILE_BYTES_MAX)
 }
 
-/// Memory for rows: of the budget up to a share of it, and beyond that borrowed, but not for more rows than there are
-/// values. More would only lead readers from one to the next.
-fn memory_of_rows(files: &ValueFiles, needed: Needed, values: u64) -> Granted {
-    let budget = files.filters();
-    let has_own = needed.own_bytes + needed.bytes <= budget.bytes_max() / MEMORY_SHARE;
-    let may_borrow = !has_own && needed.all_bytes <= values * size_of::<Row>() as u64;
-    let lent = if may_borrow { budget.borrow(needed.bytes) } else { None };
-    lent.map_or_else(|| Granted::Own(budget.take_anyway(needed.bytes)), Granted::Lent)
-}
-
 impl Streams {
     /// Opens it with the existing files.
     ///
@@ -133,7 +115,7 @@ impl Streams {
         let (forwarding, dead, clock) = (Forwarding::default(), Dead::of(files), Clock::of(files));
         let is_unit = |file: &&Arc<ValueFile>| file.description.class == FORWARDS && file.is_recorded();
         for unit in files.in_use().iter().filter(is_unit) {
-            forwarding.adopt(unit, |needed| memory_of_rows(files, needed, clock.values_in(files.sizes().1)))?;
+            forwarding.adopt(unit, files.filters(), clock.values_in(files.sizes().1))?;
         }
         // Their sources may still exist: what had overwritten the rest of them was not durable.
         for source in forwarding.sources().into_iter().filter_map(|source| files.get(source)) {
@@ -203,7 +185,7 @@ impl Streams {
     fn has_many_rows(&self) -> bool {
         let budget = self.shared.files.filters();
         // Addresses in memtables are renewed by their flush only.
-        let bound = (budget.bytes_max() / MEMORY_SHARE).max(2 * self.shared.renewed_bytes.load(Relaxed));
+        let bound = forwarding::own_bytes_max(budget).max(2 * self.shared.renewed_bytes.load(Relaxed));
         self.shared.forwarding.own_memory_bytes() > bound
     }
 }

@@ -18,7 +18,7 @@ use bifold_format::{
     value::{KeptRecord, ValueKind, ValueRecord},
 };
 
-use super::{Shared, file_bytes, memory_of_rows};
+use super::{Shared, file_bytes};
 use crate::{
     parts::{
         buffers::Held,
@@ -306,7 +306,7 @@ impl Written<'_> {
             if !tables.is_empty() {
                 let of_sources = tables.into_iter().map(|table| (table.source, table.forwards)).collect();
                 let values = shared.clock.values_in(shared.space().live_bytes);
-                shared.forwarding.add(&unit, of_sources, |needed| memory_of_rows(&shared.files, needed, values));
+                shared.forwarding.add(&unit, of_sources, shared.files.filters(), values);
             }
             sources.iter().for_each(|&source| shared.follow_overwritten(source));
             shared.files.mark_drained(sources.iter().copied(), last);
