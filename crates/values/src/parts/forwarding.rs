@@ -131,8 +131,8 @@ pub struct Forwarding {
     units: Mutex<Units>,
 }
 
-/// Forwarding tables have this share of the memory for filters and indexes. What they need beyond it they borrow, as long
-/// as there are no more rows than values: more would only lead readers from one to the next.
+/// Forwarding tables have this share of the memory for filters and indexes. What they need beyond it they borrow, as
+/// long as there are no more rows than values: more would only lead readers from one to the next.
 const MEMORY_SHARE: u64 = 2;
 
 /// How much of a budget is for forwarding tables. With more it is time to renew all addresses.
