@@ -224,6 +224,10 @@ impl ReadFile for CountedFile<dyn ReadFile> {
         self.inner.read_once(buffer, offset)
     }
 
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.read_past_cache(buffer, offset)
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.inner.prefetch(offset, len);
     }

@@ -46,7 +46,7 @@ pub struct Dir {
     observed: Arc<Observed>,
     /// Asked before a file is removed.
     pins: Option<Arc<Pins>>,
-    /// Reads by calls leave the system's cache as it was.
+    /// Reads by calls go past the system's cache.
     reads_directly: bool,
 }
 
@@ -74,11 +74,18 @@ impl Dir {
         Self { pins: Some(pins), ..self }
     }
 
-    /// The same directory, whose files are read by calls that leave the system's cache as it was, where the system can
-    /// do that.
+    /// The same directory, whose files are read by calls that go past the system's cache, where the system can do that.
+    /// Each of them is opened twice for that, so half as many may be open.
     #[must_use]
     pub fn reading_directly(self) -> Self {
-        Self { reads_directly: true, ..self }
+        let max = self.files.totals().max;
+        Self { files: OpenFiles::new((max / 2).max(2)), reads_directly: true, ..self }
+    }
+
+    /// Whether files are read by calls that go past the system's cache.
+    #[must_use]
+    pub fn reads_directly(&self) -> bool {
+        self.reads_directly
     }
 
     /// The pins of readers, if they are asked before files are removed.
@@ -95,6 +102,7 @@ impl Dir {
     #[must_use]
     pub fn with_open_files_max(self, max: usize) -> Self {
         let max = self.fs.open_files_max().map_or(max, |process| process.min(max));
+        let max = if self.reads_directly { (max / 2).max(2) } else { max };
         Self { files: OpenFiles::new(max), ..self }
     }
 

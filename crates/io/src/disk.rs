@@ -3,6 +3,8 @@
 //! One system call per append, read and sync; where that is too much, see [`crate::region`]. The kernel keeps the
 //! offsets of appends (`O_APPEND`), so a file opened again after a crash continues at its true end.
 
+mod direct;
+
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write},
@@ -16,6 +18,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
+pub(crate) use self::direct::Opened;
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
@@ -38,7 +41,7 @@ impl FileSystem for DiskFs {
 
     fn open(&self, path: &Path) -> Result<Arc<dyn ReadFile>> {
         let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-        Ok(Arc::new(DiskFile { file, path: path.into() }))
+        Ok(Arc::new(DiskFile { file: file.into(), path: path.into() }))
     }
 
     fn open_files_max(&self) -> Option<usize> {
@@ -290,12 +293,12 @@ fn is_unwritable(error: &io::Error) -> bool {
 fn open_with(op: &'static str, path: &Path, options: &mut OpenOptions) -> Result<Arc<dyn WriteFile>> {
     let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
     let file = retry_if_full(dir, || options.open(path)).map_err(|e| Error::io(op, path, e))?;
-    Ok(Arc::new(DiskFile { file, path: path.into() }))
+    Ok(Arc::new(DiskFile { file: file.into(), path: path.into() }))
 }
 
 #[derive(Debug)]
 pub(crate) struct DiskFile {
-    pub file: File,
+    pub file: Opened,
     pub path: PathBuf,
 }
 
@@ -392,6 +395,10 @@ impl ReadFile for DiskFile {
     #[cfg(target_os = "linux")]
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         read_once_at(&self.file, buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_past_cache(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
     }
 
     #[cfg(target_os = "linux")]

@@ -248,7 +248,7 @@ pub enum Reads {
     /// Mapped while nearly all that is read is in memory, called while it is not: a call reads a record on two pages
     /// at once, and nothing stays mapped that is read once.
     Auto,
-    /// By system calls that leave the system's cache as it was. Appends are mapped.
+    /// By system calls that go past the system's cache and leave it as it was. Appends are mapped.
     Direct,
 }
 
@@ -383,6 +383,13 @@ pub trait ReadFile: Send + Sync + Debug {
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.read_at(buffer, offset)
     }
+
+    /// As [`ReadFile::read_at`], for one of many short reads anywhere: where the system can do that, the bytes come
+    /// from the device, and its cache has afterwards what it had before. What it has already is read from there.
+    ///
+    /// # Errors
+    /// As [`ReadFile::read_at`].
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
     /// Announces that `len` bytes from `offset` on will be read soon.
     fn prefetch(&self, _offset: u64, _len: u64) {}

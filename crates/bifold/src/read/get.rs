@@ -226,9 +226,14 @@ impl Reader {
             Live::Large(named) => return self.value_of_large(tree, values, key, &named),
             Live::Operands(operands) => return self.fold(tree, (view, values), key, *operands),
         };
-        let value = match view.settings.options.values.cache {
-            CachedValues::None => values.read(key, seqno, pointer, IoSource::Get)?,
-            CachedValues::Gets => self.read_through_cache(values, (key, seqno), pointer)?,
+        let is_cached = match view.settings.options.values.cache {
+            CachedValues::Auto => self.dir.reads_directly(),
+            CachedValues::None => false,
+            CachedValues::Gets => true,
+        };
+        let value = match is_cached {
+            true => self.read_through_cache(values, (key, seqno), pointer)?,
+            false => values.read(key, seqno, pointer, IoSource::Get)?,
         };
         Ok(value.map_or(Looked::Moved(Gone::Value(pointer)), |value| Looked::Answer(Some(value))))
     }

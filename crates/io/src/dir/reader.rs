@@ -94,10 +94,11 @@ impl Reader {
     /// # Errors
     /// As [`Reader::read_at`].
     pub fn call_at(&self, buffer: &mut [u8], offset: u64, source: IoSource) -> Result<()> {
-        let directly = self.slot.dir.reads_directly;
-        let read = |file: &dyn ReadFile| match directly {
-            true => file.read_once(buffer, offset),
-            false => file.read_at(buffer, offset),
+        let SharedReader { dir, access, .. } = &*self.slot;
+        let read = |file: &dyn ReadFile| match (dir.reads_directly, access) {
+            (true, Access::Anywhere) => file.read_past_cache(buffer, offset),
+            (true, Access::InOrder) => file.read_once(buffer, offset),
+            (false, _) => file.read_at(buffer, offset),
         };
         self.slot.with(read)?;
         self.slot.dir.counters.count_read(source, buffer.len());

@@ -218,6 +218,11 @@ impl ReadFile for FaultyReader {
         self.inner.read_once(buffer, offset)
     }
 
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.fs.pass("read", &self.path)?;
+        self.inner.read_past_cache(buffer, offset)
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.fs.note_announced(&self.path, offset, len);
         self.inner.prefetch(offset, len);

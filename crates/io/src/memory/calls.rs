@@ -307,6 +307,10 @@ impl ReadFile for MemoryFile {
         let read = self.node.data().content.read(offset, buffer);
         read.ok_or_else(|| Error::io("read", &self.path, ErrorKind::UnexpectedEof.into()))
     }
+
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read_at(buffer, offset)
+    }
 }
 
 impl fmt::Debug for MemoryFile {

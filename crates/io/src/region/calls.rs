@@ -55,7 +55,7 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         let len = file.metadata().map_err(|e| Error::io("open", path, e))?.len();
         let pages = self.region.pages(path, len);
         pages.map(&file);
-        Ok(Arc::new(MappedFile { file: DiskFile { file, path: path.into() }, pages }))
+        Ok(Arc::new(MappedFile { file: DiskFile { file: file.into(), path: path.into() }, pages }))
     }
 
     fn mapped_bytes(&self) -> u64 {
@@ -182,6 +182,10 @@ impl ReadFile for MappedFile {
 
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_once(buffer, offset)
+    }
+
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_past_cache(buffer, offset)
     }
 
     fn prefetch(&self, offset: u64, len: u64) {

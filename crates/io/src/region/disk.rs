@@ -28,7 +28,7 @@ use super::{
     writer::FullSlots,
 };
 use crate::{
-    disk::{DiskFs, is_in_memory, read_exactly, retry_if_full, will_need},
+    disk::{DiskFs, Opened, is_in_memory, read_exactly, retry_if_full, will_need},
     fs::{FileSystem, Reads},
 };
 
@@ -69,7 +69,7 @@ impl Disk {
 }
 
 impl Ground for Disk {
-    type File = File;
+    type File = Opened;
     type Map = DiskMap;
 
     const GROWTH: usize = 16;
@@ -84,14 +84,14 @@ impl Ground for Disk {
         &DiskFs
     }
 
-    fn create(&self, path: &Path) -> Result<File> {
+    fn create(&self, path: &Path) -> Result<Opened> {
         let dir = || File::open(path.parent().unwrap_or(Path::new(".")));
         let create = || OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        retry_if_full(dir, create).map_err(|e| Error::io("create", path, e))
+        retry_if_full(dir, create).map(Opened::from).map_err(|e| Error::io("create", path, e))
     }
 
-    fn open(&self, path: &Path) -> Result<File> {
-        OpenOptions::new().read(true).write(true).open(path).map_err(|e| Error::io("open", path, e))
+    fn open(&self, path: &Path) -> Result<Opened> {
+        OpenOptions::new().read(true).write(true).open(path).map(Opened::from).map_err(|e| Error::io("open", path, e))
     }
 
     fn open_mapped(&self, path: &Path) -> Result<Option<File>> {
@@ -111,13 +111,13 @@ impl Ground for Disk {
     }
 }
 
-impl GroundFile for File {
+impl GroundFile for Opened {
     fn len(&self) -> io::Result<u64> {
         self.metadata().map(|found| found.len())
     }
 
     fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        FileExt::read_exact_at(self, buffer, offset)
+        FileExt::read_exact_at(&**self, buffer, offset)
     }
 
     #[cfg(target_os = "linux")]
@@ -125,8 +125,12 @@ impl GroundFile for File {
         crate::disk::read_once_at(self, buffer, offset)
     }
 
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_past_cache(buffer, offset)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        retry_if_full(|| self.try_clone(), || FileExt::write_all_at(self, bytes, offset))
+        retry_if_full(|| self.try_clone(), || FileExt::write_all_at(&**self, bytes, offset))
     }
 
     fn truncate(&self, len: u64) -> io::Result<()> {

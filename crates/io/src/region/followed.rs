@@ -194,6 +194,10 @@ impl<G: Ground> ReadFile for FollowedFile<G> {
         self.read(buffer, offset, |buffer, offset| self.file.read_once(buffer, offset))
     }
 
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read(buffer, offset, |buffer, offset| self.file.read_past_cache(buffer, offset))
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.file.prefetch(offset, len);
     }

@@ -56,6 +56,8 @@ pub(crate) trait GroundFile: Debug + Send + Sync + 'static {
     fn read_once_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
     }
+    /// As [`ReadFile::read_past_cache`](crate::fs::ReadFile::read_past_cache).
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Truncates it and syncs it.
     fn truncate(&self, len: u64) -> io::Result<()>;

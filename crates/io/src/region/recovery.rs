@@ -174,6 +174,10 @@ impl ReadFile for FileAndLeft {
         }
     }
 
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read_at(buffer, offset)
+    }
+
     fn prefetch(&self, offset: u64, len: u64) {
         self.file.prefetch(offset, len);
     }

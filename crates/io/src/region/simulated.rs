@@ -136,6 +136,10 @@ impl GroundFile for SimulatedFile {
         self.file.read_at(buffer, offset).map_err(bare)
     }
 
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let Some(kind) = self.fault(APPEND) else { return self.file.write_at(bytes, offset) };
         if kind == FaultKind::ShortWrite {

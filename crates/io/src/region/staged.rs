@@ -116,6 +116,11 @@ impl<G: Ground> StagedFile<G> {
         self.pages.written()
     }
 
+    /// Whether some of these bytes are not in the file yet.
+    fn is_staged(&self, len: usize, offset: u64) -> bool {
+        offset + len as u64 > self.written()
+    }
+
     /// Where the next append belongs.
     fn end(&self, staged: &Staged<G>) -> u64 {
         self.written() + (staged.full_bytes() + staged.bytes) as u64
@@ -411,11 +416,17 @@ impl<G: Ground> ReadFile for StagedFile<G> {
     }
 
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        let is_staged = offset + buffer.len() as u64 > self.written();
-        if is_staged && !planted!("read_once_unstaged") {
+        if self.is_staged(buffer.len(), offset) && !planted!("read_once_unstaged") {
             return self.read_at(buffer, offset);
         }
         self.file.read_once_at(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
+    }
+
+    fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        if self.is_staged(buffer.len(), offset) && !planted!("read_past_cache_unstaged") {
+            return self.read_at(buffer, offset);
+        }
+        self.file.read_past_cache(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
     }
 
     fn prefetch(&self, offset: u64, len: u64) {

@@ -260,7 +260,7 @@ fn the_end_of_the_lock_leaves_plain_files() {
 }
 
 #[test]
-fn reads_that_are_done_once_see_what_is_staged() {
+fn reads_done_once_or_past_the_cache_see_what_is_staged() {
     let (dir, mut random) = (TempDir::new(), Random::new(5));
     let mut appending = Appending::begin(&dir.0, 3, 3);
     for _ in 0..100 {
@@ -268,6 +268,9 @@ fn reads_that_are_done_once_see_what_is_staged() {
         for (_, appended, model) in &appending.files {
             let mut bytes = vec![0; model.len()];
             appended.reader.read_once(&mut bytes, 0).unwrap();
+            assert!(bytes == *model);
+            bytes.fill(0);
+            appended.reader.read_past_cache(&mut bytes, 0).unwrap();
             assert!(bytes == *model);
         }
     }

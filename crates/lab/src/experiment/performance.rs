@@ -29,6 +29,13 @@ use crate::{
 /// The placements, best known first.
 const PLACEMENTS: [&str; 7] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv", "streams"];
 
+/// Those that are also measured past the page cache where memory is confined.
+const DIRECT: [(&str, &str); 3] =
+    [("inline", "inline, direct"), ("hashkv", "hashkv, direct"), ("unikv", "unikv, direct")];
+
+/// Options of these: as for RocksDB with direct reads, eight times the cache, and a limit that has room for it.
+const DIRECT_OPTIONS: [&str; 3] = ["reads=direct", "memory_limit=960MiB", "cache_bytes=512MiB"];
+
 /// Those whose values lie in key order, or nearly so.
 const ORDERED: [&str; 3] = ["inline", "diffkv", "unikv"];
 
@@ -136,6 +143,11 @@ impl Setting {
             let preset = format!("keyspace.preset={placement}");
             arm(Setup::of("bifold", [&[preset], &options[..]].concat()).named(*placement))
         });
+        let direct = DIRECT.iter().filter(|_| self == Self::Confined).map(|(placement, series)| {
+            let preset = format!("keyspace.preset={placement}");
+            let options = if is_tiny { options.clone() } else { DIRECT_OPTIONS.map(str::to_owned).to_vec() };
+            arm(Setup::of("bifold", [vec![preset, DIRECT_OPTIONS[0].to_owned()], options].concat()).named(*series))
+        });
         let theirs = peers.map(|peer| arm(Setup::of(peer.name(), options.clone())));
         Experiment {
             name: "performance",
@@ -148,7 +160,7 @@ impl Setting {
             },
             note: "Requests to the device are counted for the whole machine. A target is compared with the best of \
             RocksDB's three sets of options.",
-            arms: ours.chain(theirs).collect(),
+            arms: ours.chain(direct).chain(theirs).collect(),
             views: self.views(),
             checks: self.checks(),
         }
@@ -207,7 +219,9 @@ impl Setting {
             Self::Large => writes(placement, 50.0),
             Self::Confined => confined(placement),
         };
-        PLACEMENTS.into_iter().flat_map(of_one).collect()
+        let direct =
+            DIRECT.into_iter().filter(|_| self == Self::Confined).flat_map(|(_, series)| gets_confined(series));
+        PLACEMENTS.into_iter().flat_map(of_one).chain(direct).collect()
     }
 }
 
@@ -239,6 +253,16 @@ fn itself(placement: &'static str, (what, step, metric): (&str, &'static str, &'
 
 fn confined(placement: &'static str) -> Vec<Check> {
     let is_ordered = ORDERED.contains(&placement);
+    let mut checks = gets_confined(placement);
+    checks.push(over_rocksdb(placement, SCAN, if is_ordered { 1.5 } else { 1.0 }));
+    if is_ordered {
+        let what = ("bytes from the device for one asked for", SCAN, READ_OF_ASKED);
+        checks.push(itself(placement, what, Rule::AtMost(1.3)));
+    }
+    checks
+}
+
+fn gets_confined(placement: &'static str) -> Vec<Check> {
     let slow = format!("{placement}: {GET}, p99.9 as a multiple of RocksDB's");
     let slow = Check::new(slow, TARGET, Rule::AtMost(1.0), move |data| {
         Some(data.of(placement, GET, P999_US)? / rocksdb(data, GET, P999_US, f64::min)?)
@@ -248,19 +272,13 @@ fn confined(placement: &'static str) -> Vec<Check> {
         let requests = data.of(placement, GET_16, RATE)? * data.of(placement, GET_16, DEVICE_READS_OF_ONE)?;
         Some(requests / data.of(placement, DEVICE_16, RATE).filter(|&rate| rate > 0.0)?)
     });
-    let mut checks = vec![
+    vec![
         over_rocksdb(placement, GET, 1.3),
         itself(placement, ("reads of the device for one", GET, DEVICE_READS_OF_ONE), Rule::AtMost(0.75)),
         slow,
         over_rocksdb(placement, ZIPF, 1.5),
         device,
-        over_rocksdb(placement, SCAN, if is_ordered { 1.5 } else { 1.0 }),
-    ];
-    if is_ordered {
-        let what = ("bytes from the device for one asked for", SCAN, READ_OF_ASKED);
-        checks.push(itself(placement, what, Rule::AtMost(1.3)));
-    }
-    checks
+    ]
 }
 
 fn in_cache(placement: &'static str) -> Vec<Check> {

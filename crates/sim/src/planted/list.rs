@@ -144,6 +144,7 @@ pub const ALL: &[Planted] = &[
     bug("region_any_offset", REGION),
     bug("region_unpublished", REGION),
     bug("read_once_unstaged", REGION),
+    bug("read_past_cache_unstaged", REGION),
     bug("end_with_part", Test::Unit("bifold-index", "table::")),
     bug("skip_region", POWER),
     bug("sync_staged_bytes_not", POWER),

@@ -19,8 +19,10 @@ use super::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachedValues {
-    /// None: the system's page cache holds them already.
+    /// What was got by its key if `reads = direct`; otherwise none, for the system's page cache holds them already.
     #[default]
+    Auto,
+    /// None.
     None,
     /// What was got by its key.
     Gets,

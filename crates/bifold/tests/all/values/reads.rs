@@ -191,6 +191,19 @@ fn a_value_got_twice_is_read_once_and_other_reads_fill_no_cache() {
 }
 
 #[test]
+fn values_are_cached_by_default_where_reads_go_past_the_page_cache() {
+    for (reads, are_cached) in [(Reads::Auto, false), (Reads::Called, false), (Reads::Direct, true)] {
+        let mut options = only_in_memtable(cached(PlacementKind::HashKv));
+        options.keyspace.values.cache = CachedValues::default();
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), Options { reads, ..options }).unwrap();
+        update_all(&db, 300, 1);
+        check_all(&db, 300, 1);
+        assert_eq!(db.stats().memory.cache > 0, are_cached, "{reads:?}");
+    }
+}
+
+#[test]
 fn cached_values_follow_overwrites_deletes_and_gc() {
     for placement in SEPARATED {
         let dir = TempDir::new();
