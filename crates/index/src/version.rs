@@ -16,7 +16,7 @@ pub mod run;
 mod streams;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     sync::{Arc, OnceLock},
 };
 
@@ -30,7 +30,7 @@ pub use run::{RunCursor, TableRun};
 
 use crate::{
     hash_index::{HashIndexOptions, HashIndexUse},
-    table::{Table, TableContext},
+    table::{ReadMode, Table, TableContext},
 };
 
 /// Opens a table that an edit adds.
@@ -130,6 +130,13 @@ impl Version {
     /// Every table, newest data first.
     pub fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
         self.levels.iter().flatten().flat_map(|run| run.tables())
+    }
+
+    /// A cursor for each run that has some of these tables, over these alone, newest data first. At most one table of
+    /// each is read at a time, so their buffers do not grow with the number of tables.
+    #[must_use]
+    pub fn cursors(&self, tables: &HashSet<FileId>, mode: ReadMode) -> Vec<RunCursor> {
+        self.levels.iter().flatten().filter_map(|run| run.only(tables)).map(|run| run.cursor(mode)).collect()
     }
 
     /// The tables that may hold a key in `start..=end` (`None`: unbounded), newest data first.

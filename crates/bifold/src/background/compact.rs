@@ -109,7 +109,7 @@ impl Compactor {
 
     fn compact_told(&self, tree: &Arc<Tree>, job: &CompactionJob, extra: Extra<'_>) -> Result<u64> {
         let begin = self.clock.now();
-        let view = tree.view_to_hold();
+        let view = tree.tables_to_hold();
         let version = &view.version;
         debug_assert!(job.output_run.is_some(), "whoever takes a job numbers its run: {job:?}");
         let output_run = job.output_run.unwrap_or_else(|| self.numbers.take());
@@ -159,7 +159,8 @@ impl Compactor {
         let levels = &tree.shape(view).levels;
         let inputs: Vec<&Arc<Table>> = inputs(&view.version, job).collect();
         let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
-        let sources = inputs.iter().map(|t| Source::Table(t.cursor(ReadMode::Compaction))).collect();
+        let ids = job.inputs.iter().map(|&(_, _, id)| id).collect();
+        let sources = view.version.cursors(&ids, ReadMode::Compaction).into_iter().map(Source::Run).collect();
         let from = job.inputs.iter().map(|i| i.0).min();
         // Older data of a key lies below the output, or in runs of the inputs' levels that are not inputs.
         let older = |start: &[u8], end: Option<&[u8]>| older_data(levels, job, start, end);
@@ -282,6 +283,18 @@ mod tests {
     use bifold_contract::{Expiring, FileId, Level, Run, TableMeta};
 
     use super::*;
+    use crate::{api::options::KeyspaceOptions, background::bed::Bed};
+
+    #[test]
+    fn what_a_job_holds_keeps_no_memtable_in_memory() {
+        let bed = Bed::new(KeyspaceOptions::default());
+        bed.fill((0..10).map(|n| (n, vec![0; 100])));
+        let memtable = Arc::downgrade(&bed.tree.view().sealed[0]);
+        let held = bed.tree.tables_to_hold();
+        bed.flush().unwrap();
+        assert!(memtable.upgrade().is_none(), "it was written while the job ran");
+        assert_eq!(held.version.tables().count(), 0, "the tables are those of before");
+    }
 
     fn run(id: u64, tables: std::ops::Range<FileId>) -> Run {
         let (smallest, largest): (Box<[u8]>, Box<[u8]>) = (b"a"[..].into(), b"z"[..].into());

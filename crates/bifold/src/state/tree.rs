@@ -336,6 +336,13 @@ impl Tree {
         self.view.load_full()
     }
 
+    /// What readers see now but for the memtables, to be held by a job: that takes as long as several memtables take to
+    /// fill, and would keep those in memory that are written meanwhile.
+    pub fn tables_to_hold(&self) -> View {
+        let view = self.view();
+        View { active: Layer::empty(), sealed: Vec::new(), ..View::clone(&view) }
+    }
+
     /// Where its values live; empty once the tree is dropped. To be held for as long as a piece of work takes.
     pub fn placement(&self) -> Arc<Values> {
         Arc::clone(&self.view().values)

@@ -1,8 +1,8 @@
 //! A sorted run: tables in key order that do not overlap, and a cursor over them.
 
-use std::{cmp::Ordering, ops::Range, sync::Arc};
+use std::{cmp::Ordering, collections::HashSet, ops::Range, sync::Arc};
 
-use bifold_contract::{Entry, Error, Result, RunId, SeqNo, Value};
+use bifold_contract::{Entry, Error, FileId, Result, RunId, SeqNo, Value};
 use bifold_format::block::heads::{self, HEAD_BYTES, Rest, common_prefix, head};
 
 use crate::{
@@ -48,6 +48,11 @@ impl TableRun {
                 return Err(format!("tables {} and {} overlap", left.id, right.id));
             }
         }
+        Ok(Self::of_disjoint(id, tables))
+    }
+
+    /// A run of these tables, which do not overlap and are in key order.
+    fn of_disjoint(id: RunId, tables: Vec<Arc<Table>>) -> Self {
         let bounds = |table: &Arc<Table>| [table.meta().smallest.clone(), table.meta().largest.clone()];
         let keys: Vec<[Box<[u8]>; 2]> = tables.iter().map(bounds).collect();
         let prefix = keys.iter().flatten().fold(None, |prefix: Option<&[u8]>, key| match prefix {
@@ -67,7 +72,17 @@ impl TableRun {
             .fold((0, 0), |(entries, bytes), meta| (entries + meta.entries, bytes + meta.bytes));
         let mut known = [0; PREFIX_BYTES_MAX];
         known[..prefix.len()].copy_from_slice(prefix);
-        Ok(Self { id, size, smallest_heads, largest_heads, prefix: (known, prefix.len()), tables })
+        Self { id, size, smallest_heads, largest_heads, prefix: (known, prefix.len()), tables }
+    }
+
+    /// A run of those of its tables that are among `tables`, if there are any.
+    pub(super) fn only(self: &Arc<Self>, tables: &HashSet<FileId>) -> Option<Arc<Self>> {
+        let chosen: Vec<_> = self.tables.iter().filter(|table| tables.contains(&table.meta().id)).cloned().collect();
+        match chosen.len() {
+            0 => None,
+            all if all == self.tables.len() => Some(Arc::clone(self)),
+            _ => Some(Arc::new(Self::of_disjoint(self.id, chosen))),
+        }
     }
 
     /// The table that may hold `key`. Compares heads, and reads tables only if heads tie.

@@ -12,8 +12,8 @@ use super::*;
 use crate::{
     cursor::Cursor,
     table::{
-        ReadMode, TableOptions, TableWriter,
-        tests::samples::{Disk, OwnedEntry, options},
+        TableOptions, TableWriter,
+        tests::samples::{Disk, OwnedEntry, options, sample},
     },
 };
 
@@ -204,6 +204,35 @@ fn run_of(disk: &Disk, entries: &[OwnedEntry], cuts: &[bool]) -> Arc<TableRun> {
         }
     }
     Arc::new(TableRun::new(1, tables).unwrap())
+}
+
+#[test]
+fn cursors_over_some_tables_are_one_for_each_run_and_read_one_table_at_a_time() {
+    let disk = Disk::new();
+    let entries = sample(1000);
+    let mut tables: Vec<_> =
+        (1_u64..).zip(entries.chunks(100)).map(|(id, of)| disk.open(&disk.write(id, of, &options()))).collect();
+    let lower = tables.split_off(4);
+    let run = |id, tables| vec![Arc::new(TableRun::new(id, tables).unwrap())];
+    let version = Version { levels: vec![run(2, tables), run(1, lower)], ..Version::default() };
+
+    let chosen = HashSet::from([2, 3, 7, 8, 10]);
+    let mut cursors = version.cursors(&chosen, ReadMode::Compaction);
+    assert_eq!(cursors.len(), 2);
+    let reads = || disk.dir.totals().reads[IoSource::Compaction as usize];
+    for (cursor, tables) in cursors.iter_mut().zip([&[2_usize, 3][..], &[7, 8, 10]]) {
+        let before = reads();
+        cursor.first().unwrap();
+        assert_eq!(reads() - before, 1, "a window of the first table");
+        for entry in tables.iter().flat_map(|table| &entries[(table - 1) * 100..][..100]) {
+            assert_eq!(cursor.entry().map(OwnedEntry::of).as_ref(), Some(entry));
+            cursor.next().unwrap();
+        }
+        assert!(cursor.entry().is_none());
+    }
+    assert!(version.cursors(&HashSet::new(), ReadMode::Compaction).is_empty());
+    let all: HashSet<_> = (1..=10).collect();
+    assert!(version.cursors(&all, ReadMode::Compaction).len() == 2);
 }
 
 proptest! {

@@ -48,6 +48,12 @@ impl Buffers {
         held
     }
 
+    /// Bytes that all of them should take at most.
+    #[must_use]
+    pub fn bytes_max(&self) -> u64 {
+        self.budget.bytes_max()
+    }
+
     /// Bytes that are held now.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -1,5 +1,7 @@
 //! Keys of a GC run, with what is known of each: one allocation for all keys instead of one for each.
 
+use bifold_format::filter::key_hash;
+
 use super::hash_map::HashedMap;
 
 /// What is known of keys. Keys are compared by their bytes; the hash only finds them.
@@ -14,7 +16,6 @@ pub struct KeyTable<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    hash: u64,
     start: usize,
     len: u32,
     /// The key of the same hash that was added before this one.
@@ -41,13 +42,23 @@ impl<T> KeyTable<T> {
         at
     }
 
-    /// Adds a key that is not there; keys are numbered from 0.
+    /// Adds a key that is not there, by its hash; keys are numbered from 0.
     pub fn add(&mut self, hash: u64, key: &[u8], what: T) {
         let number = u32::try_from(self.entries.len()).ok().filter(|&number| number != NONE);
         let number = number.unwrap_or_else(|| unreachable!("that many keys do not fit into memory"));
         let before = self.by_hash.insert(hash, number).unwrap_or(NONE);
-        self.entries.push(Entry { hash, start: self.bytes.len(), len: key.len() as u32, before, what });
+        make_room(&mut self.entries, 1);
+        self.entries.push(Entry { start: self.bytes.len(), len: key.len() as u32, before, what });
+        make_room(&mut self.bytes, key.len());
         self.bytes.extend_from_slice(key);
+    }
+
+    /// Bytes of memory that it takes, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        // A map has a byte for each slot, and an eighth of the slots stay free.
+        let of_map = self.by_hash.capacity() * (size_of::<(u64, u32)>() + 1) * 8 / 7;
+        self.entries.capacity() * size_of::<Entry<T>>() + self.bytes.capacity() + of_map
     }
 
     /// A key, by its number.
@@ -60,7 +71,7 @@ impl<T> KeyTable<T> {
     /// The hash of a key, by its number.
     #[must_use]
     pub fn hash(&self, number: u32) -> u64 {
-        self.entries[number as usize].hash
+        key_hash(self.key(number))
     }
 
     /// What is known of a key, by its number.
@@ -80,6 +91,14 @@ impl<T> KeyTable<T> {
     }
 }
 
+/// A vector that doubles when it is full wastes up to half of the memory of a GC run. Large ones are moved by the
+/// system's page tables, so smaller steps cost little.
+fn make_room<T>(vec: &mut Vec<T>, more: usize) {
+    if vec.capacity() - vec.len() < more {
+        vec.reserve_exact(more.max(vec.len() / 8).max(64));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,9 +113,21 @@ mod tests {
         for (number, (hash, key)) in [(7, "a"), (7, "bb"), (9, "bb"), (7, "")].into_iter().enumerate() {
             let number = number as u32;
             assert_eq!(table.find(hash, key.as_bytes()), Some(number));
-            assert_eq!((table.hash(number), table.key(number)), (hash, key.as_bytes()));
+            assert_eq!((table.hash(number), table.key(number)), (key_hash(key.as_bytes()), key.as_bytes()));
             assert_eq!(*table.at(number), key.len());
         }
         assert_eq!(table.find(9, b"a"), None);
+    }
+    #[test]
+    fn it_takes_little_more_memory_than_what_is_in_it() {
+        let mut table = KeyTable::default();
+        for n in 0..100_000_u64 {
+            let key = n.to_be_bytes();
+            table.add(key_hash(&key), &key, [n; 5]);
+        }
+        let needed = 100_000 * (size_of::<Entry<[u64; 5]>>() + 8);
+        let of_map =
+            table.memory_bytes() - table.entries.capacity() * size_of::<Entry<[u64; 5]>>() - table.bytes.capacity();
+        assert!(table.memory_bytes() - of_map < needed * 9 / 8 + 10_000, "{} of {needed}", table.memory_bytes());
     }
 }

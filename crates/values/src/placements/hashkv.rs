@@ -90,6 +90,8 @@ struct HashKvState {
     in_tails: VecDeque<SeqNo>,
     /// What ingests have written that are not in force.
     arriving: Vec<Arriving>,
+    /// Bytes of memory that the last GC run on groups took for each byte that it read; 0 if there was none.
+    gc_memory_share: f64,
     record: Vec<u8>,
     compressor: Compressor,
 }
@@ -113,6 +115,7 @@ impl HashKv {
             left_out: BTreeSet::new(),
             in_tails: VecDeque::new(),
             arriving: Vec::new(),
+            gc_memory_share: 0.0,
             record: Vec::new(),
             compressor: Compressor::new(options.now().compression),
         };
@@ -126,7 +129,11 @@ impl HashKv {
         let state = &*self.state.hold();
         match pressure.all_before {
             Some(before) => units::begun_before(state, before),
-            None => units::due(&self.options.now(), state, (over, pressure.is_pinned(&space)), space.total_bytes),
+            None => {
+                let memory_max = self.files.buffers().bytes_max();
+                let over = (over, pressure.is_pinned(&space));
+                units::due(&self.options.now(), state, over, (space.total_bytes, memory_max))
+            }
         }
     }
 

@@ -12,9 +12,12 @@
 //! stays here as long as it is the newest record of its key and the log has the file. Then the log learns what died.
 
 mod leaf;
+mod newest;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
+    mem::replace,
+    num::NonZeroU32,
     sync::{Arc, Mutex},
 };
 
@@ -24,10 +27,14 @@ use bifold_format::{
     value::{ValueKind, ValueRecord},
 };
 
-use self::leaf::Leaf;
+use self::{
+    leaf::Leaf,
+    newest::{COLD_LOG, Newest, Tag},
+};
 use super::{HashKvState, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
+        buffers::Held,
         covered_ranges::CoveredRanges,
         key_table::KeyTable,
         scan::Scan,
@@ -45,8 +52,11 @@ pub(super) fn regroup(
     units: Vec<FamilyUnit>,
     gc: &dyn GcContext,
 ) -> Result<GcOutcome> {
-    let mut run = Regroup { files, state, options, ranges_upto: 0, taken: Vec::new(), families: VecDeque::new() };
+    let held = files.buffers().hold(0, 0);
+    let (taken, families) = (Vec::new(), VecDeque::new());
+    let mut run = Regroup { files, state, options, ranges_upto: 0, taken, families, held };
     run.copy(units, gc)?;
+    run.note_memory();
     let mut freed = 0;
     while let Some(mut family) = run.families.pop_front() {
         while !family.is_moved {
@@ -70,6 +80,8 @@ struct Regroup<'a> {
     taken: Vec<Region>,
     /// Families of which nothing has moved yet, and the one whose values are being moved.
     families: VecDeque<Family>,
+    /// Memory for what is known of their keys.
+    held: Held,
 }
 
 /// Moves committed under one hold of the lock: about half a millisecond.
@@ -96,52 +108,6 @@ struct GcSource {
     file: Arc<ValueFile>,
     is_cold: bool,
 }
-
-/// The newest record of a key: its number and where it is.
-#[derive(Clone, Copy)]
-struct Newest {
-    seqno: SeqNo,
-    source: u32,
-    /// Records of the key in the hot segment, so far.
-    hot_records: u32,
-    offset: u64,
-    /// Its position in `copied`.
-    copied: Option<u32>,
-    tag: Option<Tag>,
-}
-
-/// The tag that is the newest record of a key: the file of the cold log with the value, and the length of the value.
-#[derive(Clone, Copy)]
-struct Tag {
-    file: FileId,
-    len: u32,
-}
-
-impl Newest {
-    /// By age. Of two records with one number, a value is newer than its tag: a crash may have undone the move to the
-    /// cold log, so that the index points at the value here. Of two tags, that of the later file is newer: the value
-    /// moved on there.
-    fn order(&self) -> (SeqNo, bool, FileId) {
-        let is_value = self.tag.is_none() != planted!("tag_over_value");
-        (self.seqno, is_value, self.tag.map_or(0, |tag| tag.file))
-    }
-
-    /// Where a record goes, by whether it was updated since the last GC.
-    fn goes_to(&self, cold: Cold, kind: ValueKind) -> usize {
-        match (cold, kind) {
-            (_, ValueKind::Tag) => HOT,
-            _ if self.hot_records > 1 => HOT,
-            (Cold::Segments, _) => COLD_SEGMENT,
-            (Cold::Log | Cold::UnlimitedLog, ValueKind::Value) => COLD_LOG,
-            _ => HOT,
-        }
-    }
-}
-
-/// Destinations of copies.
-const HOT: usize = 0;
-const COLD_SEGMENT: usize = 1;
-const COLD_LOG: usize = 2;
 
 /// A value that has been copied, or the tag of one.
 struct CopiedValue {
@@ -194,6 +160,20 @@ impl Regroup<'_> {
             family.pass_over_since(self.state)?;
         }
         Ok(())
+    }
+
+    /// Counts the memory that the keys of these values take, also for the choice of the next run.
+    fn note_memory(&mut self) {
+        let of = |family: &Family| {
+            let read: u64 = family.sources.iter().map(|source| source.file.len()).sum();
+            let copied = family.copied.capacity() * size_of::<CopiedValue>();
+            (read, (family.keys.memory_bytes() + copied) as u64)
+        };
+        let (read, memory) = self.families.iter().map(of).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+        self.held.grow_to(memory as usize);
+        if read > 0 {
+            self.state.hold().gc_memory_share = memory as f64 / read as f64;
+        }
     }
 
     /// Begins a file for each group, for commits to continue in. Done beforehand, because the system may take long to
@@ -293,9 +273,9 @@ fn take(
 }
 
 /// Notes that the value of a tag is dead.
-fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<Tag>) {
+fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<&Tag>) {
     if let Some(Tag { file, len }) = tag {
-        *ended.entry(file).or_default() += u64::from(len);
+        *ended.entry(*file).or_default() += u64::from(*len);
     }
 }
 
@@ -365,8 +345,9 @@ impl Family {
         record: &ValueRecord<'_>,
         from: Pointer,
     ) -> Result<()> {
-        let newest = *self.keys.at(key);
-        if !copying.stays(record, newest.tag, self.unit) {
+        let newest = self.keys.at(key).clone();
+        let tag = newest.tag.as_deref().copied();
+        if !copying.stays(record, tag, self.unit) {
             return Ok(());
         }
         let from = match record.kind {
@@ -377,13 +358,13 @@ impl Family {
         let (hash, goes_to) = (self.keys.hash(key), newest.goes_to(copying.cold, record.kind));
         let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { return Ok(()) };
         let to = self.leaves[leaf].copy(copying, record, goes_to)?;
-        let (goes_to, bytes, moves) = match (record.kind, newest.tag) {
+        let (goes_to, bytes, moves) = match (record.kind, tag) {
             (ValueKind::Value, _) => (goes_to, to.len, Some((from, to))),
             (_, Some(tag)) => (COLD_LOG, tag.len, None),
             _ => return Ok(()),
         };
-        self.keys.at_mut(key).copied = Some(self.copied.len() as u32);
         self.copied.push(CopiedValue { key, leaf: leaf as u32, goes_to: goes_to as u8, is_old: false, bytes, moves });
+        self.keys.at_mut(key).copied = NonZeroU32::new(self.copied.len() as u32);
         Ok(())
     }
 
@@ -394,7 +375,7 @@ impl Family {
             let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Gc).first_of_two();
             while let Some((record, _)) = scan.sound()? {
                 let tagged = record.tagged().map_err(|damage: Corruption| damage.of(file.reader().path()))?;
-                let tag = tagged.map(|to| Tag { file: to.file, len: to.len });
+                let tag = tagged.map(|to| Box::new(Tag { file: to.file, len: to.len }));
                 let (hash, hot_records) = (key_hash(record.key), u32::from(!is_cold));
                 let (seqno, offset, source) = (record.seqno, record.offset, at as u32);
                 let this = Newest { seqno, source, hot_records, offset, copied: None, tag };
@@ -402,9 +383,12 @@ impl Family {
                     Some(number) => {
                         let known = self.keys.at_mut(number);
                         let hot_records = known.hot_records + hot_records;
-                        let (best, other) = if known.order() >= this.order() { (*known, this) } else { (this, *known) };
-                        *known = Newest { hot_records, ..best };
-                        end(&mut self.ended, other.tag);
+                        let other = match known.order() >= this.order() {
+                            true => this,
+                            false => replace(known, this),
+                        };
+                        known.hot_records = hot_records;
+                        end(&mut self.ended, other.tag.as_deref());
                     }
                     None => self.keys.add(hash, record.key, this),
                 }
@@ -416,9 +400,9 @@ impl Family {
     /// Tags of keys that range deletes cover no longer count either.
     fn end_covered(&mut self, ranges: &CoveredRanges) {
         for key in self.keys.numbers() {
-            let Newest { seqno, tag, .. } = *self.keys.at(key);
-            if tag.is_some() && ranges.covers(self.keys.key(key), seqno) {
-                end(&mut self.ended, tag);
+            let Newest { seqno, tag, .. } = self.keys.at(key);
+            if tag.is_some() && ranges.covers(self.keys.key(key), *seqno) {
+                end(&mut self.ended, tag.as_deref());
             }
         }
     }
@@ -437,7 +421,7 @@ impl Family {
             leaf.look_at(&begun_since, |hash, key| {
                 let copied = self.keys.find(hash, key).and_then(|number| self.keys.at(number).copied);
                 if let Some(copied) = copied {
-                    self.copied[copied as usize].is_old = true;
+                    self.copied[copied.get() as usize - 1].is_old = true;
                 }
             })?;
         }

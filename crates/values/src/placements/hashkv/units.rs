@@ -131,7 +131,7 @@ pub(super) fn due(
     options: &ValueOptions,
     state: &HashKvState,
     (over, is_pinned): (u64, bool),
-    total: u64,
+    (total, memory_max): (u64, u64),
 ) -> Vec<Picked> {
     if state.ranges.is_rewrite_due() {
         return vec![Picked::ranges()];
@@ -141,11 +141,12 @@ pub(super) fn due(
     }
     let units =
         if state.ranges.are_many() { with_file(state, |file| state.ranges.are_drained_by(file)) } else { Vec::new() };
-    if units.is_empty() && over > 0 { choose(options, state, over, total) } else { units }
+    if units.is_empty() && over > 0 { choose(options, state, over, (total, memory_max)) } else { units }
 }
 
-/// The units to collect to free about `over` bytes of `total`.
-fn choose(options: &ValueOptions, state: &HashKvState, over: u64, total: u64) -> Vec<Picked> {
+/// The units to collect to free about `over` bytes of `total`. What GC knows of their keys takes at most `memory_max`
+/// bytes, or one unit is taken.
+fn choose(options: &ValueOptions, state: &HashKvState, over: u64, (total, memory_max): (u64, u64)) -> Vec<Picked> {
     let groups = &state.groups;
     let mut families = candidates(options, state);
     families.retain(|family| !family.is_stuck);
@@ -163,6 +164,10 @@ fn choose(options: &ValueOptions, state: &HashKvState, over: u64, total: u64) ->
             continue;
         }
         if freed >= enough || copied > (total / COPY_SHARE).max(COPY_BYTES_MIN) {
+            break;
+        }
+        let memory = (freed + copied + candidate.dead + candidate.live) as f64 * state.gc_memory_share;
+        if memory > memory_max as f64 && !units.is_empty() {
             break;
         }
         freed += candidate.dead;

@@ -8,7 +8,10 @@ use bifold_format::{
     value::{ValueKind, ValueRecord},
 };
 
-use super::{COLD_LOG, COLD_SEGMENT, CopyContext, GcSource, HOT};
+use super::{
+    CopyContext, GcSource,
+    newest::{COLD_LOG, COLD_SEGMENT, HOT},
+};
 use crate::{
     parts::{
         scan::Scan,
