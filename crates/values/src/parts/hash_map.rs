@@ -7,28 +7,6 @@ use bifold_format::filter::key_hash;
 /// A hash map without a random seed. Keys are hashed as everywhere else in the store.
 pub type HashMap<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<KeyHasher>>;
 
-/// A hash map by numbers that are hashes of keys already. All keys of a group have the same low bits, so these are
-/// rotated away.
-pub type HashedMap<V> = std::collections::HashMap<u64, V, BuildHasherDefault<Turned>>;
-
-/// See [`HashedMap`].
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Turned(u64);
-
-impl Hasher for Turned {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0 ^= key_hash(bytes);
-    }
-
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash.rotate_left(u64::BITS / 2);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
 /// Hashes one key, or one number.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct KeyHasher(u64);

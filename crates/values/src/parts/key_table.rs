@@ -1,8 +1,7 @@
 //! Keys of a GC run, with what is known of each: one allocation for all keys instead of one for each.
 
 use bifold_format::filter::key_hash;
-
-use super::hash_map::HashedMap;
+use hashbrown::HashTable;
 
 /// What is known of keys. Keys are compared by their bytes; the hash only finds them.
 #[derive(Debug)]
@@ -10,24 +9,20 @@ pub struct KeyTable<T> {
     entries: Vec<Entry<T>>,
     /// Where the keys stand, one behind the other.
     bytes: Vec<u8>,
-    /// The last key added with each hash.
-    by_hash: HashedMap<u32>,
+    /// Their numbers, by hash.
+    by_hash: HashTable<u32>,
 }
 
 #[derive(Debug)]
 struct Entry<T> {
     start: usize,
     len: u32,
-    /// The key of the same hash that was added before this one.
-    before: u32,
     what: T,
 }
 
-const NONE: u32 = u32::MAX;
-
 impl<T> Default for KeyTable<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), bytes: Vec::new(), by_hash: HashedMap::default() }
+        Self { entries: Vec::new(), bytes: Vec::new(), by_hash: HashTable::new() }
     }
 }
 
@@ -35,37 +30,32 @@ impl<T> KeyTable<T> {
     /// The number of a key, by its hash and bytes.
     #[must_use]
     pub fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        let mut at = self.by_hash.get(&hash).copied();
-        while let Some(number) = at.filter(|&number| self.key(number) != key) {
-            at = Some(self.entries[number as usize].before).filter(|&before| before != NONE);
-        }
-        at
+        self.by_hash.find(turned(hash), |&number| self.key(number) == key).copied()
     }
 
     /// Adds a key that is not there, by its hash; keys are numbered from 0.
     pub fn add(&mut self, hash: u64, key: &[u8], what: T) {
-        let number = u32::try_from(self.entries.len()).ok().filter(|&number| number != NONE);
-        let number = number.unwrap_or_else(|| unreachable!("that many keys do not fit into memory"));
-        let before = self.by_hash.insert(hash, number).unwrap_or(NONE);
+        let number = u32::try_from(self.entries.len());
+        let number = number.unwrap_or_else(|_| unreachable!("that many keys do not fit into memory"));
         make_room(&mut self.entries, 1);
-        self.entries.push(Entry { start: self.bytes.len(), len: key.len() as u32, before, what });
+        self.entries.push(Entry { start: self.bytes.len(), len: key.len() as u32, what });
         make_room(&mut self.bytes, key.len());
         self.bytes.extend_from_slice(key);
+        let Self { entries, bytes, by_hash } = self;
+        let hash_of = |&number: &u32| turned(key_hash(entries[number as usize].key(bytes)));
+        by_hash.insert_unique(turned(hash), number, hash_of);
     }
 
     /// Bytes of memory that it takes, about.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
-        // A map has a byte for each slot, and an eighth of the slots stay free.
-        let of_map = self.by_hash.capacity() * (size_of::<(u64, u32)>() + 1) * 8 / 7;
-        self.entries.capacity() * size_of::<Entry<T>>() + self.bytes.capacity() + of_map
+        self.entries.capacity() * size_of::<Entry<T>>() + self.bytes.capacity() + self.by_hash.allocation_size()
     }
 
     /// A key, by its number.
     #[must_use]
     pub fn key(&self, number: u32) -> &[u8] {
-        let Entry { start, len, .. } = self.entries[number as usize];
-        &self.bytes[start..start + len as usize]
+        self.entries[number as usize].key(&self.bytes)
     }
 
     /// The hash of a key, by its number.
@@ -86,14 +76,25 @@ impl<T> KeyTable<T> {
     }
 
     /// The numbers of all keys.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> + use<T> {
+    pub fn numbers(&self) -> impl ExactSizeIterator<Item = u32> + use<T> {
         0..self.entries.len() as u32
     }
 }
 
+impl<T> Entry<T> {
+    fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        &bytes[self.start..self.start + self.len as usize]
+    }
+}
+
+/// All keys of a group have the same low bits, by which the table finds its slots.
+fn turned(hash: u64) -> u64 {
+    hash.rotate_left(u64::BITS / 2)
+}
+
 /// A vector that doubles when it is full wastes up to half of the memory of a GC run. Large ones are moved by the
 /// system's page tables, so smaller steps cost little.
-fn make_room<T>(vec: &mut Vec<T>, more: usize) {
+pub fn make_room<T>(vec: &mut Vec<T>, more: usize) {
     if vec.capacity() - vec.len() < more {
         vec.reserve_exact(more.max(vec.len() / 8).max(64));
     }
@@ -106,18 +107,32 @@ mod tests {
     #[test]
     fn keys_of_one_hash_are_told_apart() {
         let mut table = KeyTable::default();
-        for (hash, key) in [(7, "a"), (7, "bb"), (9, "bb"), (7, "")] {
-            assert_eq!(table.find(hash, key.as_bytes()), None);
-            table.add(hash, key.as_bytes(), key.len());
+        // Another hash than the key's, as for keys whose hashes are equal. Few keys, so the table does not grow.
+        for (number, key) in ["a", "bb", ""].into_iter().enumerate() {
+            assert_eq!(table.find(7, key.as_bytes()), None);
+            table.add(7, key.as_bytes(), key.len());
+            assert_eq!(table.find(7, key.as_bytes()), Some(number as u32));
         }
-        for (number, (hash, key)) in [(7, "a"), (7, "bb"), (9, "bb"), (7, "")].into_iter().enumerate() {
-            let number = number as u32;
-            assert_eq!(table.find(hash, key.as_bytes()), Some(number));
-            assert_eq!((table.hash(number), table.key(number)), (key_hash(key.as_bytes()), key.as_bytes()));
-            assert_eq!(*table.at(number), key.len());
-        }
-        assert_eq!(table.find(9, b"a"), None);
+        assert_eq!(table.find(7, b"c"), None);
     }
+
+    #[test]
+    fn keys_are_found_by_their_bytes_and_numbered() {
+        let mut table = KeyTable::default();
+        let keys: Vec<String> = (0..1000).map(|n| format!("{n:0width$}", width = n % 7)).collect();
+        let distinct: std::collections::BTreeSet<&String> = keys.iter().collect();
+        for (number, key) in distinct.iter().enumerate() {
+            let (key, number) = (key.as_bytes(), number as u32);
+            assert_eq!(table.find(key_hash(key), key), None);
+            table.add(key_hash(key), key, key.len());
+            assert_eq!((table.hash(number), table.key(number), *table.at(number)), (key_hash(key), key, key.len()));
+        }
+        for (number, key) in distinct.iter().enumerate() {
+            assert_eq!(table.find(key_hash(key.as_bytes()), key.as_bytes()), Some(number as u32));
+        }
+        assert_eq!(table.numbers().count(), distinct.len());
+    }
+
     #[test]
     fn it_takes_little_more_memory_than_what_is_in_it() {
         let mut table = KeyTable::default();

@@ -36,7 +36,7 @@ use crate::{
     parts::{
         buffers::Held,
         covered_ranges::CoveredRanges,
-        key_table::KeyTable,
+        key_table::{KeyTable, make_room},
         scan::Scan,
         segment_groups::{Groups, Region, Segment},
         sync::LockExt,
@@ -321,7 +321,8 @@ impl Family {
         self.end_covered(&copying.ranges);
         let counts = |&key: &u32| !copying.ranges.covers(self.keys.key(key), self.keys.at(key).seqno);
         let place = |key: u32| (self.keys.at(key).source, self.keys.at(key).offset, key);
-        let mut counting: Vec<(u32, u64, u32)> = self.keys.numbers().filter(counts).map(place).collect();
+        let mut counting: Vec<(u32, u64, u32)> = Vec::with_capacity(self.keys.numbers().len());
+        counting.extend(self.keys.numbers().filter(counts).map(place));
         counting.sort_unstable();
         let mut counting = counting.into_iter().peekable();
         for at in 0..self.sources.len() {
@@ -363,6 +364,7 @@ impl Family {
             (_, Some(tag)) => (COLD_LOG, tag.len, None),
             _ => return Ok(()),
         };
+        make_room(&mut self.copied, 1);
         self.copied.push(CopiedValue { key, leaf: leaf as u32, goes_to: goes_to as u8, is_old: false, bytes, moves });
         self.keys.at_mut(key).copied = NonZeroU32::new(self.copied.len() as u32);
         Ok(())
