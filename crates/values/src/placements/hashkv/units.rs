@@ -28,6 +28,9 @@ const FREE_BYTES_MIN: u64 = 256 << 10;
 const FREE_BYTES_PER_GROUP: u64 = 64 << 10;
 const FREE_SHARE_MAX: u64 = 24;
 
+/// What a run knows of keys may always take so much memory: many small groups share a sync.
+const MEMORY_MIN: u64 = 1 << 20;
+
 /// Groups in one run when GC takes everything.
 const GROUPS_AT_ONCE: usize = 16;
 
@@ -167,7 +170,7 @@ fn choose(options: &ValueOptions, state: &HashKvState, over: u64, (total, memory
             break;
         }
         let memory = (freed + copied + candidate.dead + candidate.live) as f64 * state.gc_memory_share;
-        if memory > memory_max as f64 && !units.is_empty() {
+        if memory > memory_max.max(MEMORY_MIN) as f64 && !units.is_empty() {
             break;
         }
         freed += candidate.dead;
