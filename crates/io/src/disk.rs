@@ -4,6 +4,7 @@
 //! offsets of appends (`O_APPEND`), so a file opened again after a crash continues at its true end.
 
 mod direct;
+mod hints;
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -18,10 +19,13 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-pub(crate) use self::direct::Opened;
+pub(crate) use self::{
+    direct::Opened,
+    hints::{is_in_memory, read_exactly, read_once_at, will_need},
+};
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock};
-use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
+use crate::fs::{FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile, WriteFile};
 
 /// Bytes that are read and written again at a time.
 const AGAIN_BYTES: usize = 1 << 20;
@@ -392,7 +396,6 @@ impl ReadFile for DiskFile {
         read_exact_at(&self.file, buffer, offset).map_err(|e| Error::io("read", &self.path, e))
     }
 
-    #[cfg(target_os = "linux")]
     fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         read_once_at(&self.file, buffer, offset).map_err(|e| Error::io("read", &self.path, e))
     }
@@ -401,12 +404,10 @@ impl ReadFile for DiskFile {
         self.file.read_past_cache(buffer, offset).map_err(|e| Error::io("read", &self.path, e))
     }
 
-    #[cfg(target_os = "linux")]
     fn prefetch(&self, offset: u64, len: u64) {
         will_need(&self.file, offset, len);
     }
 
-    #[cfg(target_os = "linux")]
     fn is_in_memory(&self, offset: u64) -> bool {
         is_in_memory(&self.file, offset)
     }
@@ -414,59 +415,14 @@ impl ReadFile for DiskFile {
     fn expect_short_reads(&self) {
         read_exactly(&self.file);
     }
-}
 
-/// Has the system read what a call asks for and nothing around it.
-pub(crate) fn read_exactly(file: &File) {
-    #[cfg(target_os = "linux")]
-    // A hint, too.
-    let _refused = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
-    #[cfg(not(target_os = "linux"))]
-    let _ = file;
-}
-
-#[cfg(target_os = "linux")]
-pub(crate) fn will_need(file: &File, offset: u64, len: u64) {
-    let len = std::num::NonZeroU64::new(len);
-    // A hint: if the system refuses it, the read is slower and nothing else changes.
-    let _refused = rustix::fs::fadvise(file, offset, len, rustix::fs::Advice::WillNeed);
-}
-
-/// Whether a byte can be read without waiting for the device. Where the system cannot say, it is taken for that.
-#[cfg(target_os = "linux")]
-pub(crate) fn is_in_memory(file: &File, offset: u64) -> bool {
-    let mut byte = [0];
-    let buffers = &mut [io::IoSliceMut::new(&mut byte)];
-    let read = rustix::io::preadv2(file, buffers, offset, rustix::io::ReadWriteFlags::NOWAIT);
-    read != Err(rustix::io::Errno::AGAIN)
-}
-
-/// Fills `buffer` from `offset` on. The page cache drops the pages that this brought in, and keeps those that were
-/// there (`RWF_DONTCACHE`, Linux 6.14). Older systems and other file systems refuse that, and keep them all.
-#[cfg(target_os = "linux")]
-pub(crate) fn read_once_at(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
-    /// From Linux's `fs.h`; the crate `rustix` has no name for it yet.
-    const DONT_CACHE: u32 = 0x80;
-    let flags = rustix::io::ReadWriteFlags::from_bits_retain(DONT_CACHE);
-    while !buffer.is_empty() {
-        match rustix::io::preadv2(file, &mut [io::IoSliceMut::new(buffer)], offset, flags) {
-            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
-                buffer = &mut buffer[read..];
-                offset += read as u64;
-            }
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                return read_exact_at(file, buffer, offset);
-            }
-            Err(error) => return Err(error.into()),
-        }
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
     }
-    Ok(())
 }
 
 #[cfg(unix)]
-fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+pub(crate) fn read_exact_at(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
 }
 

@@ -353,7 +353,8 @@ pub trait WriteFile: Send + Sync + Debug {
     fn start_writeback(&self) {}
 }
 
-/// A file open for reading at any offset.
+/// A file open for reading at any offset. Hints have no default: a file that passes on to another one and forgot a hint
+/// would only be slow.
 pub trait ReadFile: Send + Sync + Debug {
     /// The file's length, in bytes, at the time of the call.
     ///
@@ -380,9 +381,7 @@ pub trait ReadFile: Send + Sync + Debug {
     ///
     /// # Errors
     /// As [`ReadFile::read_at`].
-    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
-        self.read_at(buffer, offset)
-    }
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
     /// As [`ReadFile::read_at`], for one of many short reads anywhere: where the system can do that, the bytes come
     /// from the device, and its cache has afterwards what it had before. What it has already is read from there.
@@ -392,20 +391,16 @@ pub trait ReadFile: Send + Sync + Debug {
     fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()>;
 
     /// Announces that `len` bytes from `offset` on will be read soon.
-    fn prefetch(&self, _offset: u64, _len: u64) {}
+    fn prefetch(&self, offset: u64, len: u64);
 
     /// Whether the byte at `offset` can be read without the device, as far as is known.
-    fn is_in_memory(&self, _offset: u64) -> bool {
-        true
-    }
+    fn is_in_memory(&self, offset: u64) -> bool;
 
     /// Says that reads will be short and anywhere: the system should read no more than it is asked for.
-    fn expect_short_reads(&self) {}
+    fn expect_short_reads(&self);
 
     /// A reader that also works after the file is closed, if there is one.
-    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
-        None
-    }
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>>;
 }
 
 /// A file, or the beginning of one, mapped into the process. Reading it does not need the file to be open.

@@ -6,7 +6,11 @@
 //! ```
 //!
 //! The file is opened a second time for them, at the first one. What the cache has is read from there: pages that were
-//! written a moment ago, which the system would have to write to the device first, and what a scan has announced.
+//! written a moment ago, which the system would have to write to the device first, and what a scan has announced. A
+//! system that does not say what it has in its cache is taken to have nothing: direct reads see what is in it, but
+//! later.
+
+#![cfg_attr(not(target_os = "linux"), allow(dead_code, unused_imports, reason = "elsewhere all reads are ordinary"))]
 
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
@@ -18,8 +22,7 @@ use std::{
     sync::OnceLock,
 };
 
-#[cfg(target_os = "linux")]
-use super::read_once_at;
+use super::hints::{has_cached, read_once_at};
 
 /// Longer reads are ordinary ones: there the cache costs little.
 const LENGTH_MAX: usize = 256 << 10;
@@ -67,7 +70,7 @@ impl Opened {
     /// As [`ReadFile::read_past_cache`](crate::fs::ReadFile::read_past_cache).
     #[cfg(target_os = "linux")]
     pub fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        if buffer.len() <= LENGTH_MAX && !has_cached(&self.file, offset, buffer.len()) {
+        if buffer.len() <= LENGTH_MAX && has_cached(&self.file, offset, buffer.len()) != Some(true) {
             let direct = self.direct.get_or_init(|| Direct::of(&self.file));
             if let Some(direct) = direct
                 && direct.read(buffer, offset)?
@@ -80,7 +83,7 @@ impl Opened {
 
     #[cfg(not(target_os = "linux"))]
     pub fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        super::read_exact_at(&self.file, buffer, offset)
+        read_once_at(&self.file, buffer, offset)
     }
 }
 
@@ -141,37 +144,6 @@ fn with_aligned<T>(len: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
         }
         answer
     })
-}
-
-/// Whether the system's cache has a page of these bytes. Where it does not say (before Linux 6.5), it is taken for
-/// one that has none: reads past it see what is in it, only later.
-#[cfg(target_os = "linux")]
-fn has_cached(file: &File, offset: u64, len: usize) -> bool {
-    /// Its number in every architecture's table.
-    const CACHESTAT: libc::c_long = 451;
-
-    #[repr(C)]
-    struct Range {
-        offset: u64,
-        len: u64,
-    }
-
-    #[repr(C)]
-    #[derive(Default)]
-    struct Found {
-        cached: u64,
-        dirty: u64,
-        being_written: u64,
-        evicted: u64,
-        recently_evicted: u64,
-    }
-
-    let (range, mut found) = (Range { offset, len: len as u64 }, Found::default());
-    // SAFETY: the call reads one structure and writes the other; both have the layout that `linux/mman.h` gives them.
-    let refused = unsafe { libc::syscall(CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) } != 0;
-    // The other counters say what was there.
-    let Found { cached, dirty: _, being_written: _, evicted: _, recently_evicted: _ } = found;
-    !refused && cached > 0
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -244,16 +216,16 @@ mod tests {
         let disk = OnDisk::new("cache", 1 << 20).unwrap();
         let cold = disk.cold().unwrap();
         // File systems in memory drop nothing, and others may not tell.
-        if has_cached(&cold, 0, 1 << 20) || Direct::of(&cold).is_none() {
+        if has_cached(&cold, 0, 1 << 20) != Some(false) || Direct::of(&cold).is_none() {
             return;
         }
         let mut read = [0; 1000];
         cold.read_past_cache(&mut read, 300_000).unwrap();
-        assert!(!has_cached(&cold, 0, 1 << 20), "the read filled the cache");
+        assert_eq!(has_cached(&cold, 0, 1 << 20), Some(false), "the read filled the cache");
         assert_eq!(read[..], bytes(1 << 20)[300_000..301_000]);
 
         super::super::read_exact_at(&cold, &mut read, 500_000).unwrap();
-        assert!(has_cached(&cold, 500_000, 1000));
+        assert_eq!(has_cached(&cold, 500_000, 1000), Some(true));
         cold.read_past_cache(&mut read, 500_000).unwrap();
         assert_eq!(read[..], bytes(1 << 20)[500_000..501_000]);
     }

@@ -11,7 +11,7 @@ use super::{FaultKind, FaultyFs};
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock, DirUse};
 use crate::{
-    fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile},
+    fs::{FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile, WriteFile},
     memory::MemoryFile,
 };
 
@@ -234,5 +234,10 @@ impl ReadFile for FaultyReader {
 
     fn expect_short_reads(&self) {
         self.inner.expect_short_reads();
+    }
+
+    /// Mapped reads are no calls, so none of them could fail.
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
     }
 }

@@ -12,7 +12,7 @@ use bifold_contract::{Error, Result};
 use super::{MemoryFs, OpKind, tree::Node};
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock, DirUse};
-use crate::fs::{FileLock, FileSystem, LockMode, PathKind, ReadFile, WriteFile};
+use crate::fs::{FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile, WriteFile};
 
 /// "No space left on device", so that the error reads as a real disk's would.
 const ENOSPC: i32 = 28;
@@ -308,8 +308,24 @@ impl ReadFile for MemoryFile {
         read.ok_or_else(|| Error::io("read", &self.path, ErrorKind::UnexpectedEof.into()))
     }
 
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read_at(buffer, offset)
+    }
+
     fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.read_at(buffer, offset)
+    }
+
+    fn prefetch(&self, _offset: u64, _len: u64) {}
+
+    fn is_in_memory(&self, _offset: u64) -> bool {
+        true
+    }
+
+    fn expect_short_reads(&self) {}
+
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
     }
 }
 

@@ -27,7 +27,7 @@ use super::{
     ground::Ground,
     slots::{self, Left},
 };
-use crate::fs::{CatchUp, ReadFile};
+use crate::fs::{CatchUp, MappedRead, ReadFile};
 
 /// Between the look at the length of `APPENDS` and the read, the file may be removed: a session ends, another begins.
 const TRIES: usize = 16;
@@ -208,5 +208,9 @@ impl<G: Ground> ReadFile for FollowedFile<G> {
 
     fn expect_short_reads(&self) {
         self.file.expect_short_reads();
+    }
+
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
     }
 }

@@ -14,7 +14,7 @@ use super::{
     slots::{Left, SLOT_BYTES},
 };
 use crate::{
-    fs::{APPENDS_NAME, ReadFile},
+    fs::{APPENDS_NAME, MappedRead, ReadFile},
     own::own,
 };
 
@@ -174,6 +174,10 @@ impl ReadFile for FileAndLeft {
         }
     }
 
+    fn read_once(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
+        self.read_at(buffer, offset)
+    }
+
     fn read_past_cache(&self, buffer: &mut [u8], offset: u64) -> Result<()> {
         self.read_at(buffer, offset)
     }
@@ -188,5 +192,9 @@ impl ReadFile for FileAndLeft {
 
     fn expect_short_reads(&self) {
         self.file.expect_short_reads();
+    }
+
+    fn mapped(&self) -> Option<Arc<dyn MappedRead>> {
+        None
     }
 }
