@@ -128,6 +128,12 @@ pub trait Placement: Send + Sync {
         None
     }
 
+    /// Whether readers have lost so much time to where values are that [`Placement::pick`] has a job which mends that.
+    /// Asked when a scan begins: nothing else looks for work while nothing is written.
+    fn scans_ask(&self) -> bool {
+        false
+    }
+
     /// Announces reads to come, in the order of the requests. Returns what is read by calls.
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {
         files.prefetch(pointers)

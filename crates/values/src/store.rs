@@ -184,6 +184,12 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.memory_bytes() + self.large.memory_bytes() + self.placement.memory_bytes()
     }
 
+    /// See [`Placement::scans_ask`].
+    #[must_use]
+    pub fn scans_ask(&self) -> bool {
+        self.placement.scans_ask()
+    }
+
     /// See [`Placement::largest_unit`].
     #[must_use]
     pub fn largest_unit(&self) -> u64 {

@@ -25,6 +25,7 @@
 
 mod clock;
 mod dead;
+mod followed;
 mod heads;
 mod moving;
 
@@ -41,7 +42,7 @@ use bifold_contract::{
 };
 use bifold_format::{forward::ROW_BYTES, pointer};
 
-use self::{clock::Clock, dead::Dead, heads::Heads, moving::Move};
+use self::{clock::Clock, dead::Dead, followed::Followed, heads::Heads, moving::Move};
 use super::{Settings, ValueOptions};
 use crate::{
     parts::{
@@ -96,6 +97,7 @@ struct Shared {
     forwarding: Forwarding,
     dead: Dead,
     clock: Clock,
+    followed: Followed,
     /// Memory of the forwarding tables that was not borrowed after all addresses were renewed the last time.
     renewed_bytes: AtomicU64,
 }
@@ -113,16 +115,20 @@ impl Streams {
     /// I/O errors and corruption.
     pub fn open(files: &Arc<ValueFiles>, options: &Settings) -> Result<Self> {
         let (forwarding, dead, clock) = (Forwarding::default(), Dead::of(files), Clock::of(files));
+        let followed = Followed::new();
         let is_unit = |file: &&Arc<ValueFile>| file.description.class == FORWARDS && file.is_recorded();
         for unit in files.in_use().iter().filter(is_unit) {
-            forwarding.adopt(unit, files.filters(), clock.values_in(files.sizes().1))?;
+            let values = clock.values_in(files.sizes().1);
+            forwarding.adopt(unit, files.filters(), values)?;
+            followed.count_values(values);
         }
         // Their sources may still exist: what had overwritten the rest of them was not durable.
         for source in forwarding.sources().into_iter().filter_map(|source| files.get(source)) {
             dead.overwrote(source.id, 0, source.len());
         }
         let (options, files) = (options.clone(), Arc::clone(files));
-        let shared = Arc::new(Shared { options, files, forwarding, dead, clock, renewed_bytes: AtomicU64::new(0) });
+        let renewed_bytes = AtomicU64::new(0);
+        let shared = Arc::new(Shared { options, files, forwarding, dead, clock, followed, renewed_bytes });
         Ok(Self { heads: Heads::new(Arc::clone(&shared.files), &shared.options), shared })
     }
 
@@ -288,7 +294,7 @@ impl Placement for Streams {
 
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         let is_renewing = running.iter().any(|claim| claim.rewrites);
-        if pressure.all_before.is_none() && !is_renewing && self.has_many_rows() {
+        if pressure.all_before.is_none() && !is_renewing && (self.has_many_rows() || self.shared.followed.is_much()) {
             // Merges and GC of files may run at the same time, and so may this.
             let claim = GcClaim { rewrites: true, ..GcClaim::of(Vec::new()) };
             return Some(Box::new(RenewAll { claim, shared: Arc::clone(&self.shared) }));
@@ -319,15 +325,21 @@ impl Placement for Streams {
             if let Some(value) = files.read(key, pointer, source)? {
                 return Ok(Some(value));
             }
-            match self.shared.forwarding.next(pointer) {
-                Some((next, _)) => pointer = next,
+            match self.follow(pointer) {
+                Some(next) => pointer = next,
                 None => return Ok(None),
             }
         }
     }
 
     fn follow(&self, pointer: Pointer) -> Option<Pointer> {
-        self.shared.forwarding.next(pointer).map(|(next, _)| next)
+        let (next, _) = self.shared.forwarding.next(pointer)?;
+        self.shared.followed.note();
+        Some(next)
+    }
+
+    fn scans_ask(&self) -> bool {
+        self.shared.followed.is_much_for_a_scan()
     }
 
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {
@@ -457,6 +469,7 @@ impl GcJob for RenewAll {
         let (start, end) = (&[][..], &[u8::MAX; bifold_contract::MAX_KEY_LEN][..]);
         gc.rewrite(RewrittenTables::Range { start, end, moving: &[] })?;
         self.shared.renewed_bytes.store(self.shared.forwarding.own_memory_bytes(), Relaxed);
+        self.shared.followed.renewed();
         // Nothing came free, so its time says nothing about how fast GC frees space.
         Ok(GcOutcome::Looked)
     }

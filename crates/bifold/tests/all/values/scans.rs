@@ -6,6 +6,7 @@ use bifold::{Db, Env, PlacementKind};
 use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
 use super::{SEPARATED, key, separated, update_all, value};
+use crate::support::{TempDir, entries};
 
 const KEYS: u32 = 2000;
 
@@ -174,4 +175,34 @@ fn blocks_of_tables_are_announced_once_scans_come_from_the_device() {
     scan(1500, 100);
     let (announced, asked) = (announced_of("tbl", &faulty), bytes(1500, 100));
     assert!((asked / 2..asked + 100 * FRAME_BYTES + 8 * block_bytes).contains(&announced), "{announced} of {asked}");
+}
+
+/// Until tables are rewritten, readers of values that GC has moved follow rows. Enough scans have all addresses
+/// renewed, though nothing is written, and then it is over.
+#[test]
+fn scans_that_follow_rows_have_addresses_renewed() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), separated(PlacementKind::Streams)).unwrap();
+    (0..2).for_each(|round| update_all(&db, KEYS, round));
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    db.collect_garbage().unwrap();
+    let tables = || -> Vec<String> {
+        let names = std::fs::read_dir(dir.join("db")).unwrap();
+        let mut names: Vec<_> = names.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name.ends_with(".tbl"));
+        names.sort_unstable();
+        names
+    };
+    let scan = |scans: usize| {
+        for _ in 0..scans {
+            assert_eq!(entries(db.default_keyspace().range::<&str>(..)).len(), KEYS as usize);
+        }
+        db.wait_idle().unwrap();
+        tables()
+    };
+    let before = tables();
+    let after = scan(40);
+    assert!(before.iter().all(|name| !after.contains(name)), "all tables are new: {before:?}, {after:?}");
+    assert_eq!(scan(80), after, "no row is left to follow");
 }

@@ -307,6 +307,7 @@ impl Written<'_> {
                 let of_sources = tables.into_iter().map(|table| (table.source, table.forwards)).collect();
                 let values = shared.clock.values_in(shared.space().live_bytes);
                 shared.forwarding.add(&unit, of_sources, shared.files.filters(), values);
+                shared.followed.count_values(values);
             }
             sources.iter().for_each(|&source| shared.follow_overwritten(source));
             shared.files.mark_drained(sources.iter().copied(), last);
