@@ -1,33 +1,30 @@
-//! A buffer of each thread, for bytes that are looked at and then copied from or thrown away.
+//! Buffers of each thread, for bytes that are looked at and then copied from or thrown away.
 //!
-//! It stays in the processor's cache; a new one would have to be allocated, zeroed and freed.
+//! They stay in the processor's cache; a new one would have to be allocated, zeroed and freed.
 
 use std::cell::RefCell;
 
 /// Longer ones are not kept.
-pub const SCRATCH_BYTES: usize = 16 << 10;
+pub const SCRATCH_BYTES: usize = 24 << 10;
 
 thread_local! {
-    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// Those that nobody uses: as many as were in use at once.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Calls `use_it` with `len` bytes, whatever is in them. Within that call, beyond [`SCRATCH_BYTES`], and while the
-/// thread ends, the bytes are allocated.
+/// Calls `use_it` with `len` bytes, whatever is in them. Beyond [`SCRATCH_BYTES`], and while the thread ends, they are
+/// allocated.
 #[inline]
 pub fn with_scratch<T>(len: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
-    let mut use_it = Some(use_it);
-    let used = SCRATCH.try_with(|scratch| {
-        let mut scratch = scratch.try_borrow_mut().ok().filter(|_| len <= SCRATCH_BYTES)?;
-        if scratch.len() < len {
-            scratch.resize(SCRATCH_BYTES, 0);
-        }
-        use_it.take().map(|use_it| use_it(&mut scratch[..len]))
-    });
-    match (used, use_it) {
-        (Ok(Some(answer)), _) => answer,
-        (_, Some(use_it)) => use_it(&mut vec![0; len]),
-        (_, None) => unreachable!("it was called and has answered"),
+    if len > SCRATCH_BYTES {
+        return use_it(&mut vec![0; len]);
     }
+    let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+    let mut buffer = spare.unwrap_or_else(|| vec![0; SCRATCH_BYTES]);
+    let answer = use_it(&mut buffer[..len]);
+    // While the thread ends, it is freed.
+    let _kept = SPARE.try_with(|spare| spare.borrow_mut().push(buffer));
+    answer
 }
 
 #[cfg(test)]
@@ -41,6 +38,8 @@ mod tests {
             with_scratch(20, |inner| inner.fill(2));
             assert_eq!(outer, [1; 10]);
         });
+        assert_eq!(SPARE.with_borrow(Vec::len), 2, "both are kept");
+        with_scratch(10, |again| assert_eq!(again, [1; 10], "and used again"));
         assert_eq!(with_scratch(SCRATCH_BYTES + 1, |long| long.len()), SCRATCH_BYTES + 1);
     }
 }

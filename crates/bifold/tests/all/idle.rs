@@ -88,15 +88,9 @@ fn leaves_little(placement: PlacementKind, what: &str, live: u64, work: impl FnO
 
 /// `novkv` learns what is dead from what merges drop. What is overwritten in levels that no merge has reached stays
 /// unknown, however long nobody calls. It ends between 1.1 and 1.6 times what lives; what the snapshot held is three
-/// times as much. `streams` estimates that from one overwritten record in 33, so that some hundred such records may
-/// count as live: 0.14 of what lives was seen.
+/// times as much.
 fn target(placement: PlacementKind, db: &Db) -> f64 {
-    let target = db.options().keyspace.values.space_target;
-    match placement {
-        PlacementKind::NovKv => 1.8,
-        PlacementKind::Streams => target * 1.15,
-        _ => target,
-    }
+    if placement == PlacementKind::NovKv { 1.8 } else { db.options().keyspace.values.space_target }
 }
 
 const ALL_BYTES: u64 = KEYS as u64 * (VALUE_BYTES + 9);

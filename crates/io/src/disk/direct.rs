@@ -15,7 +15,6 @@
 #[cfg(target_os = "linux")]
 use std::os::fd::AsRawFd;
 use std::{
-    cell::RefCell,
     fs::File,
     io::{self, ErrorKind},
     ops::Deref,
@@ -23,19 +22,13 @@ use std::{
 };
 
 use super::hints::{has_cached, read_once_at};
+use crate::scratch::with_scratch;
 
 /// Longer reads are ordinary ones: there the cache costs little.
 const LENGTH_MAX: usize = 256 << 10;
 
-/// Longer buffers are not kept.
-const KEPT_BYTES: usize = 24 << 10;
-
 /// At least as much as any system asks for.
 const ALIGNMENT: usize = 4096;
-
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// An open file that can be read past the system's cache.
 #[derive(Debug)]
@@ -133,16 +126,9 @@ impl Direct {
 /// Calls `use_it` with `len` bytes at a multiple of [`ALIGNMENT`], whatever is in them.
 #[cfg(target_os = "linux")]
 fn with_aligned<T>(len: usize, use_it: impl FnOnce(&mut [u8]) -> T) -> T {
-    BUFFER.with_borrow_mut(|buffer| {
-        if buffer.len() < len + ALIGNMENT {
-            buffer.resize(len.max(KEPT_BYTES - ALIGNMENT) + ALIGNMENT, 0);
-        }
+    with_scratch(len + ALIGNMENT, |buffer| {
         let start = buffer.as_ptr().align_offset(ALIGNMENT);
-        let answer = use_it(&mut buffer[start..][..len]);
-        if buffer.len() > KEPT_BYTES {
-            *buffer = Vec::new();
-        }
-        answer
+        use_it(&mut buffer[start..][..len])
     })
 }
 

@@ -96,6 +96,7 @@ const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
 const SHORT_GC: Test = Test::Unit("bifold", "gc::tests::short_gc_waits_for_no_flush");
+const STREAMS_SAMPLES: Test = Test::Unit("bifold-values", "streams::dead::");
 const STREAMS_PLANS: Test = Test::Integration("bifold-values", "plans", "streams_picks");
 
 /// All planted bugs.
@@ -160,6 +161,7 @@ pub const ALL: &[Planted] = &[
     bug("written_is_in_memory", COLD),
     bug("short_gc_waits_for_flushes", SHORT_GC),
     bug("samples_stay_behind", STREAMS_PLANS),
+    bug("samples_go_with_their_file", STREAMS_SAMPLES),
     bug("leftovers_before_manifest", LEFTOVERS),
     bug("remember_cut_appends", REGION),
     bug("append_to_a_torn_sector", REGION),

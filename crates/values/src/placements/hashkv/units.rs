@@ -378,3 +378,42 @@ fn sum_up<'a>(unit: FamilyUnit, clock: u64, groups: impl Iterator<Item = &'a Gro
     }
     sum
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bifold_io::memory::MemoryFs;
+
+    use super::*;
+    use crate::{
+        parts::{sync::LockExt, value_files::scratch::value_files},
+        placements::{Settings, hashkv::HashKv},
+    };
+
+    /// What GC takes of many groups that are all half dead, if the run before took so much memory for a byte.
+    fn taken(gc_memory_share: f64, memory_max: u64) -> usize {
+        let files = Arc::new(value_files(&MemoryFs::new(), 100));
+        let options = ValueOptions::default();
+        let hashkv = HashKv::open(&files, &Settings::new(options)).unwrap();
+        let mut state = hashkv.state.hold();
+        state.groups = Groups::new(6, &[], &hashkv.filters);
+        state.gc_memory_share = gc_memory_share;
+        for at in 0..1 << 6 {
+            let hot = &mut state.groups.at_mut(at).hot;
+            (hot.live, hot.dead, hot.written) = (1 << 20, 1 << 20, 2 << 20);
+        }
+        choose(&options, &state, 32 << 20, (1 << 30, memory_max)).len()
+    }
+
+    #[test]
+    fn what_gc_knows_of_keys_takes_as_much_memory_as_allowed_or_one_unit_is_taken() {
+        let without = taken(0.0, 0);
+        assert!(without > 8, "{without}: as much as the run is to free");
+        // Half a byte for each of 2 MiB: a MiB for a unit.
+        assert_eq!(taken(0.5, 8 << 20), 8);
+        assert_eq!(taken(0.5, 0), 1, "so much is always allowed");
+        assert_eq!(taken(100.0, 8 << 20), 1, "one is always taken");
+        assert_eq!(taken(0.001, 8 << 20), without);
+    }
+}

@@ -6,13 +6,18 @@
 //!
 //! A sample goes when its record leaves the index. So what is off is off by the few samples that wait, and not by all
 //! that were ever taken.
+//!
+//! A sample stands for records that are spread over many files. GC prefers files that have samples, and then knows how
+//! much of them was overwritten: less, on average. What their samples stand for beyond that is in other files, nobody
+//! knows in which. It goes on waiting for the sample's version to leave the index, and counts for all files together.
 
 use std::{
     collections::BTreeMap,
+    mem::take,
     sync::{Mutex, MutexGuard},
 };
 
-use bifold_contract::FileId;
+use bifold_contract::{FileId, planted};
 
 use crate::parts::{
     hash_map::HashMap,
@@ -24,6 +29,7 @@ use crate::parts::{
 #[derive(Debug)]
 pub struct Dead {
     of: Mutex<HashMap<FileId, OfFile>>,
+    elsewhere: Mutex<Elsewhere>,
     /// Files from this number on were begun after the database was opened.
     first_begun: FileId,
 }
@@ -57,18 +63,58 @@ impl OfFile {
     }
 }
 
+/// What samples of files that GC has emptied stand for in other files.
+#[derive(Debug, Default)]
+struct Elsewhere {
+    /// By where the sampled records stood.
+    waiting: BTreeMap<(FileId, u32), u64>,
+    /// Their sum.
+    bytes: u64,
+}
+
+impl Elsewhere {
+    fn wait(&mut self, file: FileId, offset: u32, bytes: u64) {
+        self.bytes += bytes;
+        self.bytes -= self.waiting.insert((file, offset), bytes).unwrap_or(0);
+    }
+
+    fn leave(&mut self, file: FileId, offset: u32) {
+        self.bytes -= self.waiting.remove(&(file, offset)).unwrap_or(0);
+    }
+
+    /// More was found in a file than its samples stood for, so there is as much less in others.
+    fn reduce_by(&mut self, mut bytes: u64) {
+        while bytes > 0
+            && let Some(mut oldest) = self.waiting.first_entry()
+        {
+            let less = bytes.min(*oldest.get());
+            *oldest.get_mut() -= less;
+            (self.bytes, bytes) = (self.bytes - less, bytes - less);
+            if *oldest.get() == 0 {
+                oldest.remove();
+            }
+        }
+    }
+}
+
 impl Dead {
     /// Nothing is known of these files but how much of each is dead.
     #[must_use]
     pub fn of(files: &ValueFiles) -> Self {
         let first_begun = files.all().iter().map(|file| file.id + 1).max().unwrap_or(0);
-        Self { of: Mutex::default(), first_begun }
+        Self { of: Mutex::default(), elsewhere: Mutex::default(), first_begun }
     }
 
-    /// These versions have left the index: where each stood.
-    pub fn left_index(&self, offsets: impl Iterator<Item = (FileId, Vec<u32>)>) {
-        let mut all = self.of.hold();
-        for (file, offsets) in offsets {
+    /// These versions have left the index: where each stood, and whether the file is still there.
+    pub fn left_index(&self, offsets: impl Iterator<Item = (FileId, bool, Vec<u32>)>) {
+        let (mut all, mut elsewhere) = (self.of.hold(), self.elsewhere.hold());
+        for (file, is_there, offsets) in offsets {
+            if elsewhere.bytes > 0 {
+                offsets.iter().for_each(|&offset| elsewhere.leave(file, offset));
+            }
+            if !is_there {
+                continue;
+            }
             let of = all.entry(file).or_default();
             if !of.waiting.is_empty() {
                 offsets.iter().for_each(|&offset| of.leave(offset));
@@ -94,6 +140,31 @@ impl Dead {
         for (_, bytes, (file, offset)) in moved {
             all.entry(file).or_default().wait(offset, bytes);
         }
+    }
+
+    /// GC has emptied a file, in which it has found so many bytes overwritten that had not left the index.
+    /// [`Dead::moved`] comes before.
+    pub fn emptied(&self, file: FileId, found_bytes: u64) {
+        let (mut all, mut elsewhere) = (self.of.hold(), self.elsewhere.hold());
+        let (samples, of_samples) =
+            all.get_mut(&file).map_or_else(Default::default, |of| (take(&mut of.waiting), take(&mut of.waiting_bytes)));
+        let found = u128::from(found_bytes);
+        if found >= of_samples {
+            return elsewhere.reduce_by(u64::try_from(found - of_samples).unwrap_or(u64::MAX));
+        }
+        if planted!("samples_go_with_their_file") {
+            return;
+        }
+        for (offset, bytes) in samples {
+            let rest = u128::from(bytes) * (of_samples - found) / of_samples;
+            elsewhere.wait(file, offset, u64::try_from(rest).unwrap_or(u64::MAX));
+        }
+    }
+
+    /// Overwritten bytes that are in some file, nobody knows in which.
+    #[must_use]
+    pub fn elsewhere_bytes(&self) -> u64 {
+        self.elsewhere.hold().bytes
     }
 
     /// Whether all versions of a file that have left the index are among its [`Dead::offsets`].
@@ -124,7 +195,8 @@ impl Dead {
     /// Memory that it takes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.of.hold().values().map(|of| of.memory_bytes() as u64).sum()
+        let elsewhere = self.elsewhere.hold().waiting.len() * 2 * size_of::<((FileId, u32), u64)>();
+        self.of.hold().values().map(|of| of.memory_bytes() as u64).sum::<u64>() + elsewhere as u64
     }
 }
 
@@ -173,7 +245,7 @@ mod tests {
         dead.overwrote(file.id, 70, 500);
         assert_eq!(dead.look().bytes(&file), 1500);
         file.add_dead(30);
-        dead.left_index([(file.id, vec![70, 10])].into_iter());
+        dead.left_index([(file.id, true, vec![70, 10])].into_iter());
         assert_eq!(dead.look().bytes(&file), 1030);
         assert_eq!(dead.offsets(file.id), [10, 70]);
         dead.overwrote(file.id, 2000, 1 << 40);
@@ -196,8 +268,31 @@ mod tests {
         let bytes = || [&source, &copy].map(|file| dead.look().bytes(file));
         assert_eq!(bytes(), [500, 1000]);
         copy.add_dead(30);
-        dead.left_index([(copy.id, vec![90])].into_iter());
+        dead.left_index([(copy.id, true, vec![90])].into_iter());
         assert_eq!(bytes(), [500, 30]);
+    }
+
+    #[test]
+    fn what_samples_stand_for_in_other_files_waits_until_their_versions_leave_the_index() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let dead = Dead::of(&files);
+        let [first, second, third] = [0, 0, 0].map(|_| files.begin(0).unwrap().id);
+        dead.overwrote(first, 40, 1000);
+        dead.overwrote(first, 70, 3000);
+        dead.emptied(first, 1000);
+        assert_eq!(dead.elsewhere_bytes(), 3000, "three quarters of each");
+        dead.emptied(first, 0);
+        assert_eq!(dead.elsewhere_bytes(), 3000, "nothing waits there any more");
+
+        dead.overwrote(second, 10, 500);
+        dead.emptied(second, 700);
+        assert_eq!(dead.elsewhere_bytes(), 2800, "found where no sample was");
+        dead.left_index([(first, false, vec![40, 41])].into_iter());
+        assert_eq!(dead.elsewhere_bytes(), 2250, "550 of the first sample were left");
+        dead.emptied(third, 10_000);
+        assert_eq!(dead.elsewhere_bytes(), 0);
+        dead.left_index([(first, false, vec![70])].into_iter());
+        assert_eq!(dead.elsewhere_bytes(), 0);
     }
 
     /// Everything in the file counts as dead, whatever is appended, so no more is live than what it begins with.

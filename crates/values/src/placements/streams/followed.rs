@@ -4,10 +4,7 @@
 //! when readers have followed as many rows as there are values. Whatever they do next, rows and renewals together then
 //! take at most twice the time that the better of the two takes, and what nobody reads is never renewed for readers.
 
-use std::sync::atomic::{
-    AtomicU64,
-    Ordering::{AcqRel, Relaxed},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bifold_io::striped::Striped;
 
@@ -52,10 +49,10 @@ impl Followed {
 
     /// The same, for one scan of some.
     pub fn is_much_for_a_scan(&self) -> bool {
-        self.scans.fetch_add(1, AcqRel).is_multiple_of(SCANS_FOR_A_LOOK) && self.is_much()
+        self.scans.fetch_add(1, Relaxed).is_multiple_of(SCANS_FOR_A_LOOK) && self.is_much()
     }
 
-    /// All addresses have been renewed.
+    /// All addresses are renewed, or cannot be now.
     pub fn renewed(&self) {
         self.renewed_at.store(self.rows.sum(0), Relaxed);
     }

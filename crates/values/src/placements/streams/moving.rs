@@ -60,16 +60,16 @@ impl GcJob for Move {
         let count = gc.fit(&self.live_bytes)?;
         let sources: Vec<_> = self.claim.files[..count].iter().filter_map(|&id| shared.files.get(id)).collect();
         let mut copying = Copying::new(shared);
+        let mut emptied = Vec::new();
         for source in &sources {
-            copying.copy_file(source, gc)?;
+            emptied.push((source.id, copying.copy_file(source, gc)?));
         }
         let (tables, copied_bytes) = (std::mem::take(&mut copying.tables), copying.copied_bytes);
         let mut written = copying.finish(&tables)?;
         // Nothing is committed, but what overwrote the others is below or at this.
         let Some(last) = gc.relocate(&[], &mut |_| {})? else { return Ok(GcOutcome::freed(0)) };
         let last = if planted!("snapshots_need_no_source") { 0 } else { last };
-        let ids: Vec<FileId> = sources.iter().map(|source| source.id).collect();
-        written.install(shared, (&ids, tables, last), gc)?;
+        written.install(shared, (&emptied, tables, last), gc)?;
         let read_bytes: u64 = sources.iter().map(|source| source.len()).sum();
         let freed_bytes = read_bytes.saturating_sub(copied_bytes);
         Ok(GcOutcome::Collected { freed_bytes, installed_bytes: copied_bytes })
@@ -168,13 +168,14 @@ impl<'a> Copying<'a> {
         }
     }
 
-    fn copy_file(&mut self, source: &ValueFile, gc: &dyn GcContext) -> Result<()> {
+    /// Copies what is live in a file. Returns how many bytes of the rest had not left the index.
+    fn copy_file(&mut self, source: &ValueFile, gc: &dyn GcContext) -> Result<u64> {
         let shared = self.shared;
         let dead = shared.dead.offsets(source.id);
         // After a crash only: see `open`.
         let has_moved = shared.forwarding.has_sources([source.id]);
         let mut scan = Scan::new(source, source.start(), source.len(), IoSource::Gc).within(shared.files.buffers());
-        let mut moved: Vec<(u32, Pointer)> = Vec::new();
+        let (mut moved, mut asked_bytes) = (Vec::<(u32, Pointer)>::new(), 0);
         let mut batch = Batch { records: Vec::new(), bytes: Vec::new(), held: shared.files.buffers().hold(0, 0) };
         while let Some((record, len)) = scan.sound()? {
             let Ok(offset) = u32::try_from(record.offset) else { continue };
@@ -184,6 +185,7 @@ impl<'a> Copying<'a> {
             if record.kind != ValueKind::Value || is_known_dead {
                 continue;
             }
+            asked_bytes += u64::from(len);
             let is_long = len as usize > BATCH_BYTES;
             // In order: rows are found by a search.
             if is_long || batch.is_full() {
@@ -197,10 +199,11 @@ impl<'a> Copying<'a> {
         }
         self.copy_current(&batch.records(), &mut moved, gc)?;
         self.held.grow_by(moved.len() * (size_of::<Row>() + size_of::<(u32, Pointer)>()));
+        let live_bytes: u64 = moved.iter().map(|(_, to)| u64::from(to.len)).sum();
         if !moved.is_empty() {
             self.tables.push(Table::of(source.id, &moved));
         }
-        Ok(())
+        Ok(asked_bytes.saturating_sub(live_bytes))
     }
 
     /// Copies those of these records that the index has as the newest of their keys.
@@ -271,11 +274,15 @@ impl Written<'_> {
     fn install(
         &mut self,
         shared: &Shared,
-        (sources, tables, last): (&[FileId], Vec<Table>, SeqNo),
+        (emptied, tables, last): (&[(FileId, u64)], Vec<Table>, SeqNo),
         gc: &dyn GcContext,
     ) -> Result<()> {
+        let empty = || {
+            emptied.iter().for_each(|&(source, found_bytes)| shared.emptied(source, found_bytes));
+            shared.files.mark_drained(emptied.iter().map(|&(source, _)| source), last);
+        };
         let Some(unit) = self.unit.clone() else {
-            shared.files.mark_drained(sources.iter().copied(), last);
+            empty();
             return Ok(());
         };
         let rows: usize = tables.iter().map(|table| table.lengths.len()).sum();
@@ -309,8 +316,7 @@ impl Written<'_> {
                 shared.forwarding.add(&unit, of_sources, shared.files.filters(), values);
                 shared.followed.count_values(values);
             }
-            sources.iter().for_each(|&source| shared.follow_overwritten(source));
-            shared.files.mark_drained(sources.iter().copied(), last);
+            empty();
         };
         gc.install(&mut edit, &mut in_force)
     }
