@@ -7,6 +7,7 @@ mod fold;
 pub(crate) mod get;
 pub(crate) mod keys;
 pub(crate) mod large;
+mod multi_get;
 pub(crate) mod operands;
 pub(crate) mod pair;
 pub(crate) mod scan;

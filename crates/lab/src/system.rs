@@ -1,5 +1,5 @@
 //! Settings of the system that decide what buffered files cost: when written pages go to the device, how much it reads
-//! ahead, and whether it reclaims cold pages by itself.
+//! ahead, whether it reclaims cold pages by itself, and how a process gets less memory than the machine has.
 //!
 //! Every run records them ([`System::here`]). They belong to the whole machine, so the lab changes them only if it is
 //! asked to ([`wanted`]), and the caller writes the old ones back.
@@ -33,6 +33,33 @@ pub struct System {
     pub read_ahead_kib: Option<u64>,
     /// Whether the system reclaims cold pages before memory is short (DAMON).
     pub reclaims_early: bool,
+    /// Whether no control group can limit the memory of a process.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lacks_groups: bool,
+}
+
+/// Where control groups that limit memory can be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryGroups {
+    /// The directory of all groups.
+    pub root: &'static Path,
+    /// The file of a group that takes its limit in bytes.
+    pub limit: &'static str,
+}
+
+/// `None`: nowhere, because there are none, or because this process may not make them.
+#[must_use]
+pub fn memory_groups() -> Option<MemoryGroups> {
+    let [first, second] = ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].map(Path::new);
+    let (is_first, given) = (first.join("cgroup.procs").exists(), second.join("cgroup.subtree_control"));
+    let groups = match () {
+        () if is_first => MemoryGroups { root: first, limit: "memory.limit_in_bytes" },
+        () if fs::read_to_string(given).is_ok_and(|given| given.split_whitespace().any(|of| of == "memory")) => {
+            MemoryGroups { root: second, limit: "memory.max" }
+        }
+        () => return None,
+    };
+    rustix::fs::access(groups.root, rustix::fs::Access::WRITE_OK).ok().map(|()| groups)
 }
 
 /// A setting to change: the file, and what is to be written to it.
@@ -48,6 +75,7 @@ impl System {
             dirty_percent: vm("dirty_ratio"),
             read_ahead_kib: read_ahead(data).as_deref().and_then(number),
             reclaims_early: reclaims_early(),
+            lacks_groups: cfg!(target_os = "linux") && memory_groups().is_none(),
         }
     }
 
@@ -60,7 +88,9 @@ impl System {
         };
         let ahead = self.read_ahead_kib.map_or_else(|| "unknown".to_owned(), |kib| format!("{kib} KiB"));
         let early = if self.reclaims_early { "; cold pages are reclaimed before memory is short (DAMON)" } else { "" };
-        format!("at most {waiting} wait to be written; read-ahead {ahead}{early}")
+        let ballast =
+            if self.lacks_groups { "; no control groups, so a limit of memory is kept by taking the rest" } else { "" };
+        format!("at most {waiting} wait to be written; read-ahead {ahead}{early}{ballast}")
     }
 }
 
@@ -134,5 +164,11 @@ mod tests {
         let bytes = System { dirty_bytes: 64 << 20, reclaims_early: true, ..percent };
         assert!(bytes.words().starts_with("at most 64 MiB wait"), "{}", bytes.words());
         assert!(bytes.words().ends_with("(DAMON)"), "{}", bytes.words());
+        let without = System { lacks_groups: true, ..percent };
+        assert!(
+            without.words().ends_with("KiB; no control groups, so a limit of memory is kept by taking the rest"),
+            "{}",
+            without.words()
+        );
     }
 }

@@ -129,8 +129,8 @@ pub trait Placement: Send + Sync {
     }
 
     /// Whether readers have lost so much time to where values are that [`Placement::pick`] has a job which mends that.
-    /// Asked when a scan begins: nothing else looks for work while nothing is written.
-    fn scans_ask(&self) -> bool {
+    /// Asked when a scan begins, and by one get of some: nothing else looks for work while nothing is written.
+    fn readers_ask(&self) -> bool {
         false
     }
 

@@ -184,10 +184,10 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.memory_bytes() + self.large.memory_bytes() + self.placement.memory_bytes()
     }
 
-    /// See [`Placement::scans_ask`].
+    /// See [`Placement::readers_ask`].
     #[must_use]
-    pub fn scans_ask(&self) -> bool {
-        self.placement.scans_ask()
+    pub fn readers_ask(&self) -> bool {
+        self.placement.readers_ask()
     }
 
     /// See [`Placement::largest_unit`].

@@ -324,6 +324,7 @@ impl Shared {
             tables: Arc::clone(&self.tables),
             counters: Arc::clone(&self.counters),
             health: Arc::clone(&self.health),
+            work: Arc::clone(&self.work),
             visible: Arc::clone(&self.visible),
             _lock: Arc::clone(&self.lock),
         }

@@ -21,6 +21,7 @@ use bifold_io::{Clock, Dir, fs::FileLock};
 use super::{large::Gone, operands::Operands, scan::Wanted};
 use crate::{
     api::{options::CachedValues, stats::counters::Counters},
+    background::work::Work,
     state::{
         health::Health,
         time::{ReadTime, Sight, Time},
@@ -29,7 +30,8 @@ use crate::{
     waiting::visible::LastVisible,
 };
 
-/// Point reads and iterators of one database. It takes no lock, and knows neither commits nor jobs.
+/// Point reads and iterators of one database. It takes no lock, and of commits and jobs it knows only where to say that
+/// one is due.
 pub(crate) struct Reader {
     pub clock: Arc<dyn Clock>,
     pub time: Arc<Time>,
@@ -38,6 +40,7 @@ pub(crate) struct Reader {
     pub tables: Arc<TableContext>,
     pub counters: Arc<Counters>,
     pub health: Arc<Health>,
+    pub work: Arc<Work>,
     /// The last sequence number that reads may see.
     pub visible: Arc<LastVisible>,
     /// An iterator may outlive the handles. No other process opens the database before it has ended.
@@ -60,9 +63,6 @@ const EPOCH_BITS: u32 = 20;
 
 /// The cache keeps a whole record if the record is larger than its value by no more than this, in bytes.
 const RECORD_OVERHEAD_MAX: usize = 128;
-
-/// So many keys are looked up before their values are read: more than a device serves at once.
-const BATCH_MAX: usize = 128;
 
 /// A version that is not a deletion, with its value not read yet.
 pub(super) enum Live<'v> {
@@ -99,8 +99,18 @@ impl Reader {
     pub fn get(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<Value>> {
         let begin = self.counters.sample_get(|| self.clock.now());
         let value = self.find_now(tree, key, || snapshot.unwrap_or_else(|| Sight::now(self.visible())))?;
+        if begin.is_some() {
+            self.ask_for_work(tree, &tree.view().values);
+        }
         self.counters.got(value.as_ref().map(|v| v.len()), || self.clock.now(), begin);
         Ok(value)
+    }
+
+    /// Wakes the workers if readers have lost much time to where these values are.
+    pub(super) fn ask_for_work(&self, tree: &Tree, values: &Values) {
+        if values.readers_ask() {
+            self.work.look_at(&[tree.keyspace]);
+        }
     }
 
     /// Whether `key` has a value, at `snapshot` or now. Copies and fetches no value.
@@ -120,7 +130,13 @@ impl Reader {
 
     /// The value of a version that was found in `view` and that `snapshot`, which is open, sees. The view may be out of
     /// date: if the value has moved since, this looks it up in a newer view.
-    fn find_in(&self, tree: &Tree, view: &View, (key, live): (&[u8], Live<'_>), sight: Sight) -> Result<Option<Value>> {
+    pub(super) fn find_in(
+        &self,
+        tree: &Tree,
+        view: &View,
+        (key, live): (&[u8], Live<'_>),
+        sight: Sight,
+    ) -> Result<Option<Value>> {
         match self.value_of(tree, (view, &view.values), key, live)? {
             Looked::Answer(value) => Ok(value),
             Looked::Moved(_) => self.find_moved(tree, &view.values, key, sight),
@@ -355,50 +371,6 @@ impl Reader {
         let view = self.present(tree)?;
         let mut expires_at = None;
         Ok(self.newest_for(Wanted::Keys, &view, key, sight, &mut expires_at)?.map(|_| expires_at))
-    }
-
-    /// Announces the block of a table that has the newest version of `key`, unless that is in a memtable.
-    fn expect(&self, view: &View, key: &[u8], snapshot: SeqNo) {
-        let key_hash = key_hash(key);
-        if view.layers().any(|layer| layer.memtable.get_hashed(key, key_hash, snapshot).is_some()) {
-            return;
-        }
-        view.version.expect(&lookup_of(view, (key, key_hash), snapshot, 0));
-    }
-
-    /// The newest values of `keys` in one consistent view. Blocks of tables and then separated values are announced, a
-    /// batch at a time, so they come from the device concurrently.
-    ///
-    /// # Errors
-    /// As [`Reader::get`].
-    pub fn multi_get<K: AsRef<[u8]>>(
-        &self,
-        tree: &Tree,
-        keys: impl IntoIterator<Item = K>,
-        sight: Sight,
-    ) -> Result<Vec<Option<Value>>> {
-        let sight = if planted!("multi_get_ignores_expiry") { Sight { time: ReadTime::Never, ..sight } } else { sight };
-        let view = arc_swap::Guard::into_inner(self.present(tree)?);
-        let keys: Vec<K> = keys.into_iter().collect();
-        let mut all = Vec::with_capacity(keys.len());
-        for batch in keys.chunks(BATCH_MAX) {
-            if batch.len() > 1 {
-                batch.iter().for_each(|key| self.expect(&view, key.as_ref(), sight.seqno));
-            }
-            let find = |key: &K| self.newest(&view, key.as_ref(), sight, &mut None);
-            let found: Vec<Option<Live<'_>>> = batch.iter().map(find).collect::<Result<_>>()?;
-            // A damaged pointer is reported when its value is read.
-            let encoded = found.iter().flatten().filter_map(Live::encoded_pointer);
-            let pointers: Vec<Pointer> = encoded.filter_map(|encoded| pointer::decode(encoded).ok()).collect();
-            if pointers.len() > 1 {
-                let _announced = view.values.prefetch(&pointers);
-            }
-            for (key, live) in batch.iter().zip(found) {
-                let value = live.map(|live| self.find_in(tree, &view, (key.as_ref(), live), sight));
-                all.push(value.transpose()?.flatten());
-            }
-        }
-        Ok(all)
     }
 
     /// The newest value of `key` whatever the snapshots: for conditions, which are checked under the commit lock, where

@@ -227,7 +227,7 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
 fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>) -> Visible {
     let Fresh { view, bounds: (lower, upper), left_out } = fresh;
     let (seqno, time) = (pinned.snapshot.seqno, pinned.snapshot.time());
-    if pinned.tree.note_scan(&view) || pinned.values.scans_ask() {
+    if pinned.tree.note_scan(&view) || pinned.values.readers_ask() {
         pinned.snapshot.makes_due(pinned.tree.keyspace);
     }
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));

@@ -340,8 +340,8 @@ impl Placement for Streams {
         Some(next)
     }
 
-    fn scans_ask(&self) -> bool {
-        self.shared.followed.is_much_for_a_scan()
+    fn readers_ask(&self) -> bool {
+        self.shared.followed.is_much_for_a_reader()
     }
 
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use bifold::{Db, Env, PlacementKind};
+use bifold::{Db, Env, Keyspace, PlacementKind};
 use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
 use super::{SEPARATED, key, separated, update_all, value};
@@ -177,10 +177,25 @@ fn blocks_of_tables_are_announced_once_scans_come_from_the_device() {
     assert!((asked / 2..asked + 100 * FRAME_BYTES + 8 * block_bytes).contains(&announced), "{announced} of {asked}");
 }
 
-/// Until tables are rewritten, readers of values that GC has moved follow rows. Enough scans have all addresses
-/// renewed, though nothing is written, and then it is over.
 #[test]
 fn scans_that_follow_rows_have_addresses_renewed() {
+    has_addresses_renewed(|keyspace| assert_eq!(entries(keyspace.range::<&str>(..)).len(), KEYS as usize));
+}
+
+#[test]
+fn gets_that_follow_rows_have_addresses_renewed() {
+    has_addresses_renewed(|keyspace| (0..KEYS).for_each(|n| assert!(keyspace.get(key(n)).unwrap().is_some())));
+}
+
+#[test]
+fn multi_gets_that_follow_rows_have_addresses_renewed() {
+    let all = || (0..KEYS).map(key);
+    has_addresses_renewed(|keyspace| assert!(keyspace.multi_get(all()).unwrap().iter().all(Option::is_some)));
+}
+
+/// Until tables are rewritten, readers of values that GC has moved follow rows. If each of them is read often enough,
+/// all addresses are renewed, though nothing is written, and then it is over.
+fn has_addresses_renewed(read_all: impl Fn(&Keyspace)) {
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), separated(PlacementKind::Streams)).unwrap();
     (0..2).for_each(|round| update_all(&db, KEYS, round));
@@ -194,15 +209,13 @@ fn scans_that_follow_rows_have_addresses_renewed() {
         names.sort_unstable();
         names
     };
-    let scan = |scans: usize| {
-        for _ in 0..scans {
-            assert_eq!(entries(db.default_keyspace().range::<&str>(..)).len(), KEYS as usize);
-        }
+    let read = |times: usize| {
+        (0..times).for_each(|_| read_all(db.default_keyspace()));
         db.wait_idle().unwrap();
         tables()
     };
     let before = tables();
-    let after = scan(40);
+    let after = read(40);
     assert!(before.iter().all(|name| !after.contains(name)), "all tables are new: {before:?}, {after:?}");
-    assert_eq!(scan(80), after, "no row is left to follow");
+    assert_eq!(read(80), after, "no row is left to follow");
 }

@@ -88,8 +88,8 @@ pub struct RunArgs {
     pub setting: Option<Setting>,
 
     /// Run only these stores now.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub stores: Option<Vec<String>>,
+    #[arg(long, value_name = "NAMES")]
+    pub stores: Option<String>,
 
     /// For `performance`: run although others use the machine.
     #[arg(long, requires = "setting")]
@@ -187,13 +187,10 @@ impl RunArgs {
     fn keep_chosen(&self, experiments: &mut [Experiment]) -> Result<()> {
         let Some(stores) = &self.stores else { return Ok(()) };
         let series = experiments.iter().flat_map(|experiment| &experiment.arms).map(|arm| arm.series.as_str());
-        let known: BTreeSet<&str> = series.collect();
-        if let Some(unknown) = stores.iter().find(|name| !known.contains(name.as_str())) {
-            let names: Vec<&str> = known.into_iter().collect();
-            return Err(Failure::trouble(format!("`{unknown}` is not measured; these are: {}", names.join(", "))));
-        }
+        let known: BTreeSet<String> = series.map(str::to_owned).collect();
+        let chosen = chosen(stores, &known)?;
         for experiment in experiments {
-            experiment.arms.retain(|arm| stores.contains(&arm.series));
+            experiment.arms.retain(|arm| chosen.contains(arm.series.as_str()));
         }
         Ok(())
     }
@@ -406,4 +403,41 @@ fn print(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut Outpu
 /// Prints the path of the report.
 pub fn hint(page: &Path, global: &Global, out: &mut Output) -> Result<()> {
     if global.json { Ok(()) } else { out.line(format!("report: {}", page.display())) }
+}
+
+/// The stores of a list. A comma that belongs to the name of one does not end it.
+fn chosen<'a>(mut list: &'a str, known: &BTreeSet<String>) -> Result<BTreeSet<&'a str>> {
+    let mut chosen = BTreeSet::new();
+    while !list.is_empty() {
+        let is_next = |name: &&String| {
+            list.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+        };
+        let Some(name) = known.iter().filter(is_next).max_by_key(|name| name.len()) else {
+            let unknown = list.split(',').next().unwrap_or(list);
+            let names: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+            return Err(Failure::trouble(format!("`{unknown}` is not measured; these are: {}", names.join(", "))));
+        };
+        let (name, rest) = list.split_at(name.len());
+        chosen.insert(name);
+        list = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    Ok(chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_commas_can_be_chosen() {
+        let known = ["hashkv", "hashkv, tuned", "wisckey"].map(str::to_owned).into();
+        let all = |list| chosen(list, &known).map(|names| names.into_iter().collect::<Vec<_>>());
+        assert_eq!(all("hashkv").unwrap(), ["hashkv"]);
+        assert_eq!(all("hashkv, tuned").unwrap(), ["hashkv, tuned"]);
+        assert_eq!(all("wisckey,hashkv, tuned,hashkv").unwrap(), ["hashkv", "hashkv, tuned", "wisckey"]);
+        assert!(
+            matches!(all("hashkv,tuned"), Err(Failure::Trouble(why)) if why.starts_with("`tuned` is not measured"))
+        );
+        assert!(all("hashkv, ").is_err());
+    }
 }

@@ -1,6 +1,6 @@
 //! What UniKV's parameters and its design cost (§IV-E there): experiments 6 to 8, 10 and 11.
 
-use super::{Data, base, leveldb, load_and_reads, micro, over, papers, standard};
+use super::{Data, base, everyone, leveldb, load_and_reads, micro, over, papers, standard};
 use crate::{
     Workload,
     experiment::{
@@ -149,7 +149,7 @@ pub(super) fn e10(scale: Scale, seed: u64) -> Experiment {
         note: "`leveldb-like` stands for LevelDB. At small sizes caches and indexes are a small part of a process, so \
                for reads and scans the checks use the store's own counts after them. These leave out mapped files, \
                which `top` counts.",
-        arms: micro(scale, seed),
+        arms: micro(everyone(scale), scale, seed),
         views: vec![
             View::bars("Peak resident memory", MEMORY, MIB, &["load", "read", "scan"]),
             View::bars("Memory counted by the store", COUNTED, MIB, &["load", "read", "scan"]),

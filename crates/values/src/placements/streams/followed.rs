@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bifold_io::striped::Striped;
 
-/// One scan in so many looks: the counters are in as many cache lines as there are threads.
-const SCANS_FOR_A_LOOK: u64 = 32;
+/// One reader that asks in so many looks: the counters are in as many cache lines as there are threads.
+const ASKED_FOR_A_LOOK: u64 = 32;
 
 /// Rows that readers have followed.
 pub(super) struct Followed {
@@ -18,7 +18,7 @@ pub(super) struct Followed {
     renewed_at: AtomicU64,
     /// As many make the next one due.
     values: AtomicU64,
-    scans: AtomicU64,
+    asked: AtomicU64,
 }
 
 impl Followed {
@@ -28,7 +28,7 @@ impl Followed {
             rows: Striped::default(),
             renewed_at: AtomicU64::new(0),
             values: AtomicU64::new(u64::MAX),
-            scans: AtomicU64::new(0),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -47,9 +47,9 @@ impl Followed {
         self.rows.sum(0).wrapping_sub(self.renewed_at.load(Relaxed)) >= self.values.load(Relaxed)
     }
 
-    /// The same, for one scan of some.
-    pub fn is_much_for_a_scan(&self) -> bool {
-        self.scans.fetch_add(1, Relaxed).is_multiple_of(SCANS_FOR_A_LOOK) && self.is_much()
+    /// The same, for one reader of some.
+    pub fn is_much_for_a_reader(&self) -> bool {
+        self.asked.fetch_add(1, Relaxed).is_multiple_of(ASKED_FOR_A_LOOK) && self.is_much()
     }
 
     /// All addresses are renewed, or cannot be now.
@@ -74,8 +74,8 @@ mod tests {
             assert!(!followed.is_much());
             followed.note();
             assert!(followed.is_much());
-            let due = (0..2 * SCANS_FOR_A_LOOK).filter(|_| followed.is_much_for_a_scan()).count();
-            assert_eq!(due, 2, "few scans look");
+            let due = (0..2 * ASKED_FOR_A_LOOK).filter(|_| followed.is_much_for_a_reader()).count();
+            assert_eq!(due, 2, "few readers look");
         }
     }
 }
