@@ -469,9 +469,10 @@ impl GcJob for RenewAll {
 
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
         let (start, end) = (&[][..], &[u8::MAX; bifold_contract::MAX_KEY_LEN][..]);
-        // Before it: what fails is due again when as many rows have been followed, and not at once.
+        let renewed = gc.rewrite(RewrittenTables::Range { start, end, moving: &[] });
+        // What readers followed meanwhile asks for no second one. What fails is not due again at once.
         self.shared.followed.renewed();
-        gc.rewrite(RewrittenTables::Range { start, end, moving: &[] })?;
+        renewed?;
         self.shared.renewed_bytes.store(self.shared.forwarding.own_memory_bytes(), Relaxed);
         // Nothing came free, so its time says nothing about how fast GC frees space.
         Ok(GcOutcome::Looked)

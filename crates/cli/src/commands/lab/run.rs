@@ -49,9 +49,10 @@ Verdicts follow rules that are the same for all experiments (`bifold lab list --
 saving, 0.8 to 1.25 for figures that should be alike. Experiments with equal runs share them.
 
 The page cache is as earlier steps left it; with --cold it is empty before steps that only read. With --memory, each \
-store's process gets at most that much memory, page cache included, so data can exceed memory. That needs Linux and \
-root, and so does `device`. With --tune-system at most 64 MiB of written pages wait for the device, and it reads ahead \
-128 KiB, while the command runs: many systems allow gigabytes, and read megabytes ahead.";
+store's process gets at most that much memory, page cache included, so data can exceed memory. That needs Linux \
+and root, and so does `device`; where no control groups can be made, all other memory is taken meanwhile. With \
+--tune-system at most 64 MiB of written pages wait for the device, and it reads ahead 128 KiB, while the command runs: \
+many systems allow gigabytes, and read megabytes ahead.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold lab run hashkv-e1
