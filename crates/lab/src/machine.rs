@@ -4,7 +4,10 @@ use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{file_system, system::System};
+use crate::{
+    file_system,
+    system::{System, memory_info},
+};
 
 /// A machine, and the program that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,15 +42,13 @@ impl Machine {
             let line = text.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|line| line.split_once(':')).map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
         };
-        let memory = field(&read("/proc/meminfo"), "MemTotal");
         // The suffix of the version names the builder.
         let release = read("/proc/sys/kernel/osrelease");
         let release = release.trim().split('-').next().unwrap_or_default();
-        let kib: u64 = memory.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
         Self {
             processor: field(&read("/proc/cpuinfo"), "model name"),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            memory: kib << 10,
+            memory: memory_info("MemTotal").unwrap_or(0),
             system: format!("{} {release}", std::env::consts::OS),
             bifold: env!("CARGO_PKG_VERSION").to_owned(),
             optimised: !cfg!(debug_assertions),

@@ -47,6 +47,15 @@ pub struct MemoryGroups {
     pub limit: &'static str,
 }
 
+/// The bytes of a field of `/proc/meminfo`; `None` where there is no such file or field.
+#[must_use]
+pub fn memory_info(name: &str) -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let of_field =
+        |line: &str| line.strip_prefix(name)?.strip_prefix(':')?.trim().strip_suffix("kB")?.trim().parse().ok();
+    text.lines().find_map(of_field).map(|kib: u64| kib << 10)
+}
+
 /// `None`: nowhere, because there are none, or because this process may not make them.
 #[must_use]
 pub fn memory_groups() -> Option<MemoryGroups> {

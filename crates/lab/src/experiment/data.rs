@@ -166,29 +166,34 @@ impl<'a> Data<'a> {
 /// Figures that grow with every operation of a step.
 const TOTALS: [&str; 3] = [WRITTEN, READ, SECONDS];
 
-/// A figure of a run's step; the sum, if the metric has several figures by source. If the step ended by its time limit,
+/// A figure of a run's step; the sum, if the metric has several figures by source, and the median, if the run makes the
+/// step several times. If the step ended by its time limit,
 /// totals are those of all its operations, at the rate of those that were done: otherwise the slowest store would write
 /// least.
 #[must_use]
 pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
-    let record = record(run, step)?;
-    let figure = match record.pointer(metric)? {
-        Value::Object(by_source) => by_source.values().filter_map(Value::as_f64).sum(),
-        figure => figure.as_f64()?,
+    let figure = |record: &Value| {
+        let figure = match record.pointer(metric)? {
+            Value::Object(by_source) => by_source.values().filter_map(Value::as_f64).sum(),
+            figure => figure.as_f64()?,
+        };
+        let share = if TOTALS.contains(&metric) { share_done(run, step, record) } else { 1.0 };
+        Some(figure / share)
     };
-    let share = if TOTALS.contains(&metric) { share_done(run, step, record) } else { 1.0 };
-    Some(figure / share)
+    let mut figures: Vec<f64> = records(run, step).filter_map(figure).collect();
+    figures.sort_by(f64::total_cmp);
+    middle(&figures)
 }
 
 /// The number of steps that ended by their time limit.
 #[must_use]
 pub fn cut_short(run: &Run) -> usize {
     let steps = run.spec.steps.iter().map(|step| &step.name);
-    steps.filter(|step| record(run, step).is_some_and(|record| share_done(run, step, record) < 1.0)).count()
+    steps.filter(|step| records(run, step).any(|record| share_done(run, step, record) < 1.0)).count()
 }
 
-fn record<'a>(run: &'a Run, step: &str) -> Option<&'a Value> {
-    run.steps.iter().find(|record| record["step"] == step || record["step"] == step_in_keys(step))
+fn records<'a>(run: &'a Run, step: &'a str) -> impl Iterator<Item = &'a Value> {
+    run.steps.iter().filter(move |record| record["step"] == step || record["step"] == step_in_keys(step))
 }
 
 /// The share of a step's operations that were done; 1 where nothing limits its time.

@@ -21,6 +21,7 @@ use std::{
 };
 
 use bifold::Options;
+use bifold_lab::system::memory_info;
 use bifold_vat::{
     Profile,
     advise::{Advice, Candidate, Forecast, Machine, Workload, advise},
@@ -208,10 +209,7 @@ fn read(path: &Path) -> Result<Workload> {
 
 /// Half of the machine's memory, or of 8 GiB if the system does not report it.
 fn half_of_memory() -> u64 {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib =
-        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse().ok());
-    kib.map_or(4 << 30, |kib: u64| kib * 512)
+    memory_info("MemTotal").unwrap_or(8 << 30) / 2
 }
 
 /// A short description of a candidate.

@@ -43,13 +43,12 @@ impl Confined {
     fn ballast(process: u32, bytes: u64) -> Result<Self> {
         write(Path::new(&format!("/proc/{process}/oom_score_adj")), 1000)
             .map_err(|e| refused(&format!("cannot say which process to end when memory is short: {e}")))?;
-        let meminfo = fs::read_to_string("/proc/meminfo").map_err(|e| refused(&format!("no /proc/meminfo: {e}")))?;
         let free =
-            field(&meminfo, "MemAvailable:").ok_or_else(|| refused("/proc/meminfo does not say what is free"))?;
+            system::memory_info("MemAvailable").ok_or_else(|| refused("/proc/meminfo does not say what is free"))?;
         let taken = usize::try_from(free.saturating_sub(bytes)).unwrap_or(usize::MAX);
         // Pages of zeros would take nothing, and what nobody looks at might not be written.
         let ballast = Self::Ballast(std::hint::black_box(vec![1; taken]));
-        let has_swap = field(&meminfo, "SwapTotal:") != Some(0);
+        let has_swap = system::memory_info("SwapTotal") != Some(0);
         match keep_in_memory() {
             Err(e) if has_swap => Err(refused(&format!("cannot keep memory from being swapped: {e}"))),
             _ => Ok(ballast),
@@ -79,12 +78,6 @@ fn keep_in_memory() -> io::Result<()> {
 
 fn write(file: &Path, number: u64) -> io::Result<()> {
     fs::write(file, number.to_string())
-}
-
-/// The bytes of a field of `/proc/meminfo`.
-fn field(meminfo: &str, name: &str) -> Option<u64> {
-    let kib = meminfo.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix("kB")?.trim().parse().ok());
-    kib.map(|kib: u64| kib << 10)
 }
 
 fn refused(why: &str) -> Failure {
