@@ -153,7 +153,9 @@ impl<I: ForeignIndex> Scan<'_, '_, I> {
             let Some((key, entry)) = self.ahead.pop_front() else { return Ok(None) };
             if let (Entry::Separated(pointer), Some(announced)) = (&entry, &self.announced) {
                 let values = &self.snapshot.core.values;
-                if let Some(value) = values.look_at_announced(&key, *pointer, announced, Value::copy_of)? {
+                if let Some(value) =
+                    values.look_at_announced((&key, *pointer), announced, IoSource::Scan, Value::copy_of)?
+                {
                     return Ok(Some((key, value)));
                 }
             }

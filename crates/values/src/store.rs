@@ -161,14 +161,14 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     /// As [`Stretches::look_at`].
     pub fn look_at_announced<T>(
         &self,
-        key: &[u8],
-        pointer: Pointer,
+        (key, pointer): (&[u8], Pointer),
         announced: &Stretches,
+        source: IoSource,
         mut look: impl FnMut(&[u8]) -> T,
     ) -> Result<Option<T>> {
         let mut at = self.reads_by_address.then_some(pointer);
         while let Some(place) = at {
-            let looked = announced.look_at(key, place, &mut look)?;
+            let looked = announced.look_at((key, place), source, &mut look)?;
             if looked.is_some() {
                 return Ok(looked);
             }

@@ -89,6 +89,11 @@ impl Live<'_> {
             Live::Operands(operands) => operands.encoded_pointer(),
         }
     }
+
+    /// The same, unless what it points at is only a part of the value.
+    pub(super) fn lone_pointer(&self) -> Option<&[u8]> {
+        if matches!(self, Live::Operands(_)) { None } else { self.encoded_pointer() }
+    }
 }
 
 impl Reader {
@@ -242,16 +247,20 @@ impl Reader {
             Live::Large(named) => return self.value_of_large(tree, values, key, &named),
             Live::Operands(operands) => return self.fold(tree, (view, values), key, *operands),
         };
-        let is_cached = match view.settings.options.values.cache {
-            CachedValues::Auto => self.dir.reads_directly(),
-            CachedValues::None => false,
-            CachedValues::Gets => true,
-        };
-        let value = match is_cached {
+        let value = match self.caches_values(view) {
             true => self.read_through_cache(values, (key, seqno), pointer)?,
             false => values.read(key, seqno, pointer, IoSource::Get)?,
         };
         Ok(value.map_or(Looked::Moved(Gone::Value(pointer)), |value| Looked::Answer(Some(value))))
+    }
+
+    /// Whether gets keep separated values in the block cache.
+    pub(super) fn caches_values(&self, view: &View) -> bool {
+        match view.settings.options.values.cache {
+            CachedValues::Auto => self.dir.reads_directly(),
+            CachedValues::None => false,
+            CachedValues::Gets => true,
+        }
     }
 
     /// The value at `pointer`, from the block cache; on a miss reads it and caches it. The bytes behind a pointer never

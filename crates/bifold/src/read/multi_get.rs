@@ -1,7 +1,8 @@
 //! Reads of many keys.
 
-use bifold_contract::{Pointer, Result, SeqNo, Value, planted};
+use bifold_contract::{IoSource, Pointer, Result, SeqNo, Value, planted};
 use bifold_format::{filter::key_hash, pointer};
+use bifold_values::parts::value_files::Stretches;
 
 use super::get::{Live, Reader, lookup_of};
 use crate::state::{
@@ -14,7 +15,8 @@ const BATCH_MAX: usize = 128;
 
 impl Reader {
     /// The newest values of `keys` in one consistent view. Blocks of tables and then separated values are announced, a
-    /// batch at a time, so they come from the device concurrently.
+    /// batch at a time, so they come from the device concurrently. Where reads are calls, one call reads values that are
+    /// next to each other in a file.
     ///
     /// # Errors
     /// As [`Reader::get`].
@@ -38,15 +40,34 @@ impl Reader {
             // A damaged pointer is reported when its value is read.
             let encoded = found.iter().flatten().filter_map(Live::encoded_pointer);
             let pointers: Vec<Pointer> = encoded.filter_map(|encoded| pointer::decode(encoded).ok()).collect();
-            if pointers.len() > 1 {
-                let _announced = view.values.prefetch(&pointers);
-            }
+            let announced = if pointers.len() > 1 { view.values.prefetch(&pointers) } else { None };
             for (key, live) in batch.iter().zip(found) {
-                let value = live.map(|live| self.find_in(tree, &view, (key.as_ref(), live), sight));
-                all.push(value.transpose()?.flatten());
+                let of_key = |live| self.find_announced(tree, &view, (key.as_ref(), live), (announced.as_ref(), sight));
+                all.push(live.map(of_key).transpose()?.flatten());
             }
         }
         Ok(all)
+    }
+
+    /// The value of a version that was found in `view`, by the call that reads its neighbours if it was announced with
+    /// some. A value that the cache may have is looked for there first, alone.
+    fn find_announced(
+        &self,
+        tree: &Tree,
+        view: &View,
+        (key, live): (&[u8], Live<'_>),
+        (announced, sight): (Option<&Stretches>, Sight),
+    ) -> Result<Option<Value>> {
+        let place = live.lone_pointer().and_then(|encoded| pointer::decode(encoded).ok());
+        if let (Some(announced), Some(place)) = (announced, place)
+            && !self.caches_values(view)
+        {
+            let value = view.values.look_at_announced((key, place), announced, IoSource::Get, Value::copy_of)?;
+            if value.is_some() {
+                return Ok(value);
+            }
+        }
+        self.find_in(tree, view, (key, live), sight)
     }
 
     /// Announces the block of a table that has the newest version of `key`, unless that is in a memtable.

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use bifold_contract::{Kind, Millis, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
+use bifold_contract::{IoSource, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::{
     merge::{MergeCursor, Source},
@@ -160,7 +160,7 @@ impl Pinned {
     ) -> Result<Option<T>> {
         // A damaged pointer is reported when its value is read alone.
         let Ok(pointer) = pointer::decode(encoded) else { return Ok(None) };
-        self.values.look_at_announced(key, pointer, announced, look)
+        self.values.look_at_announced((key, pointer), announced, IoSource::Scan, look)
     }
 
     /// Prefetches the values of these items.

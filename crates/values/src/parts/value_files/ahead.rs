@@ -52,7 +52,7 @@ struct Stretch {
     file: Arc<ValueFile>,
     start: u64,
     end: u64,
-    /// How many values it has, and their bytes.
+    /// How many values it has, and the bytes that they cover.
     values: u32,
     value_bytes: u64,
     /// All of it, once one of its values was asked for; `None` if it could not be read.
@@ -70,10 +70,11 @@ impl Stretch {
         next.file.id == self.file.id && next.start <= self.end.saturating_add(GAP_BYTES)
     }
 
+    /// Makes `next` a part of it, one value that begins no earlier than the last one.
     fn append(&mut self, next: &Self) {
-        self.end = self.end.max(next.end);
         self.values += next.values;
-        self.value_bytes += next.value_bytes;
+        self.value_bytes += next.end.saturating_sub(next.start.max(self.end));
+        self.end = self.end.max(next.end);
     }
 
     fn len(&self) -> u64 {
@@ -84,21 +85,24 @@ impl Stretch {
         self.file.id == at.file && at.offset.saturating_add(at.len.into()) <= self.end
     }
 
-    /// Whether one call for all of it is better than one for each of its values: it copies at most twice as much.
-    fn is_read_at_once(&self) -> bool {
-        self.values > 1 && self.len() <= 2 * self.value_bytes
+    /// Whether one call for all of it is better than one for each of its values. That of a scan copies at most twice as
+    /// much. One of gets reads nothing else: what cannot be read between values must not fail them, and where a scan
+    /// reports the error and reads alone when it is asked again, a `multi_get` would fail again.
+    fn is_read_at_once(&self, source: IoSource) -> bool {
+        let most = if source == IoSource::Scan { 2 * self.value_bytes } else { self.value_bytes };
+        self.values > 1 && self.len() <= most
     }
 
     /// All of it, read once. `None` where the file ends before it, and after an error: then each value is read alone.
     ///
     /// # Errors
     /// The first caller gets the I/O error: no failing call goes unreported.
-    fn content(&self) -> Result<Option<&[u8]>> {
+    fn content(&self, source: IoSource) -> Result<Option<&[u8]>> {
         if let Some(content) = self.content.get() {
             return Ok(content.as_deref());
         }
         let mut bytes = vec![0; self.len() as usize].into_boxed_slice();
-        let read = self.file.reader.call_at(&mut bytes, self.start, IoSource::Scan);
+        let read = self.file.reader.call_at(&mut bytes, self.start, source);
         let content = self.content.get_or_init(|| read.is_ok().then_some(bytes)).as_deref();
         match read {
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::UnexpectedEof => Ok(None),
@@ -135,14 +139,19 @@ impl Stretches {
     ///
     /// # Errors
     /// The I/O error of that read. The value may be whole: whoever asks again reads it alone.
-    pub fn look_at<T>(&self, key: &[u8], at: Pointer, look: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+    pub fn look_at<T>(
+        &self,
+        (key, at): (&[u8], Pointer),
+        source: IoSource,
+        look: impl FnOnce(&[u8]) -> T,
+    ) -> Result<Option<T>> {
         let behind = self.all.partition_point(|stretch| (stretch.file.id, stretch.start) <= (at.file, at.offset));
         let stretch = self.all[..behind].last().filter(|stretch| stretch.has(at));
-        let Some(stretch) = stretch.filter(|stretch| self.are_short && stretch.is_read_at_once()) else {
+        let Some(stretch) = stretch.filter(|stretch| self.are_short && stretch.is_read_at_once(source)) else {
             return Ok(None);
         };
         let start = (at.offset - stretch.start) as usize;
-        let Some(content) = stretch.content()? else { return Ok(None) };
+        let Some(content) = stretch.content(source)? else { return Ok(None) };
         let record = &content[start..start + at.len as usize];
         if planted!("damage_is_empty") && value::look_at_value(record, (at.file, at.offset), key, |_| ()).is_err() {
             return Ok(Some(look(&[])));
@@ -273,7 +282,7 @@ mod tests {
         let all = files.all.load();
         let announced = Stretches::new(&[places[3], places[1], places[0]], true, |id| all.get(&id));
         let read_bytes = || files.context.dir.totals().read_bytes[IoSource::Scan as usize];
-        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len).unwrap();
+        let len = |key: &str, at| announced.look_at((key.as_bytes(), at), IoSource::Scan, <[u8]>::len).unwrap();
         assert_eq!(len("far", places[2]), None, "not announced");
         assert_eq!(read_bytes(), 0, "nothing before it is asked for");
         assert_eq!(len("b", places[1]), Some(700));
@@ -284,6 +293,22 @@ mod tests {
         assert_eq!(len("a", Pointer { len: 5, ..places[0] }), None, "a damaged pointer");
         assert_eq!(len("a", Pointer { offset: u64::MAX, ..places[0] }), None);
         assert_eq!(read_bytes(), both);
+    }
+
+    #[test]
+    fn gets_read_by_one_call_only_what_they_asked_for() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let file = files.begin(0).unwrap();
+        let places = append(&files, &file, &[("a", 500), ("b", 700), ("c", 900), ("not asked for", 100), ("d", 800)]);
+        let all = files.all.load();
+        let look = |pointers: &[Pointer], key: &str, at| {
+            let announced = Stretches::new(pointers, true, |id| all.get(&id));
+            announced.look_at((key.as_bytes(), at), IoSource::Get, <[u8]>::len).unwrap()
+        };
+        assert_eq!(look(&[places[2], places[0], places[1]], "b", places[1]), Some(700));
+        assert_eq!(look(&[places[0], places[2]], "c", places[2]), None, "a value lies between them");
+        assert_eq!(look(&[places[2], places[2], places[4]], "c", places[2]), None, "one that is asked for twice");
+        assert_eq!(look(&[places[2], places[2]], "c", places[2]), Some(900));
     }
 
     #[test]
@@ -298,7 +323,7 @@ mod tests {
         let d = append(&files, &file, &[("d", 300)])[0];
         let all = files.all.load();
         let announced = Stretches::new(&[places[2], b, d], true, |id| all.get(&id));
-        let len = |key: &str, at| announced.look_at(key.as_bytes(), at, <[u8]>::len).unwrap();
+        let len = |key: &str, at| announced.look_at((key.as_bytes(), at), IoSource::Scan, <[u8]>::len).unwrap();
         assert_eq!((len("c", places[2]), len("b", b), len("d", d)), (Some(900), None, Some(300)));
         assert!(files.read(b"b", b, IoSource::Scan).unwrap_err().to_string().contains(&b.offset.to_string()));
     }
@@ -312,10 +337,10 @@ mod tests {
         let all = files.all.load();
         let announced = Stretches::new(&places, true, |id| all.get(&id));
         faulty.plan(Fault { at: faulty.calls() + 1, kind: FaultKind::EIO, persistence: Persistence::Once });
-        let error = announced.look_at(b"a", places[0], <[u8]>::len).unwrap_err();
+        let error = announced.look_at((b"a", places[0]), IoSource::Scan, <[u8]>::len).unwrap_err();
         assert!(matches!(error, Error::Io { .. }), "{error}");
         for (key, at) in [(b"a", places[0]), (b"b", places[1])] {
-            assert_eq!(announced.look_at(key, at, <[u8]>::len).unwrap(), None);
+            assert_eq!(announced.look_at((key, at), IoSource::Scan, <[u8]>::len).unwrap(), None);
             assert!(files.read(key, at, IoSource::Scan).unwrap().is_some());
         }
     }
@@ -329,7 +354,11 @@ mod tests {
         let beyond = Pointer { offset: places[1].offset + u64::from(places[1].len), ..places[0] };
         let all = files.all.load();
         let announced = Stretches::new(&[places[0], places[1], beyond], true, |id| all.get(&id));
-        assert_eq!(announced.look_at(b"a", places[0], <[u8]>::len).unwrap(), None, "the file ends before the stretch");
+        assert_eq!(
+            announced.look_at((b"a", places[0]), IoSource::Scan, <[u8]>::len).unwrap(),
+            None,
+            "the file ends before the stretch"
+        );
         assert!(files.read(b"a", places[0], IoSource::Scan).unwrap().is_some());
     }
 
@@ -344,7 +373,10 @@ mod tests {
         for (places, keys) in [([far[0], far[2]], ["a", "b"]), ([large[0], large[1]], ["c", "d"])] {
             let announced = Stretches::new(&places, true, |id| all.get(&id));
             assert_eq!(announced.all.len(), 1, "{keys:?}");
-            let found = keys.iter().zip(places).map(|(key, at)| announced.look_at(key.as_bytes(), at, <[u8]>::len));
+            let found = keys
+                .iter()
+                .zip(places)
+                .map(|(key, at)| announced.look_at((key.as_bytes(), at), IoSource::Scan, <[u8]>::len));
             assert!(found.into_iter().all(|len| len.unwrap().is_none()), "{keys:?}");
         }
     }
