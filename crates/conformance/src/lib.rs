@@ -115,6 +115,7 @@ macro_rules! exact {
             exact: a_crash_within_a_recovery_of_two_keyspaces_leaves_no_copy
             exact: what_threads_drop_while_others_collect_is_exact
             exact: what_was_synced_is_exact_after_a_power_loss
+            exact: what_moves_before_its_commit_is_durable_is_dead_after_a_power_loss
         }
     };
 }

@@ -6,7 +6,7 @@ use bifold_contract::{Error, Pointer, Result, SeqNo, ValueEdit};
 use bifold_values::placement::{Commits, GcContext, IndexView, Moved, RewrittenTables};
 
 use crate::{
-    core::{Core, hold},
+    core::{Core, Upto, hold},
     index::{Entry, ForeignIndex},
     log::Log,
 };
@@ -83,7 +83,15 @@ impl<I: ForeignIndex> GcContext for Verbs<'_, I> {
         Err(Error::invalid("placement", "it needs rewrites of tables, which a foreign index does not have"))
     }
 
-    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+    fn install(
+        &self,
+        copied: Option<SeqNo>,
+        edit: &mut dyn FnMut() -> ValueEdit,
+        in_force: &mut dyn FnMut(),
+    ) -> Result<()> {
+        if let Some(copied) = copied {
+            self.core.sync(Upto::Commit(copied))?;
+        }
         self.core.install(edit, in_force)
     }
 }

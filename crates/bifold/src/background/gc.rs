@@ -143,8 +143,18 @@ impl GcContext for Verbs<'_> {
         Ok(rewritten.freed)
     }
 
-    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+    fn install(
+        &self,
+        copied: Option<SeqNo>,
+        edit: &mut dyn FnMut() -> ValueEdit,
+        in_force: &mut dyn FnMut(),
+    ) -> Result<()> {
         self.has_copied.set(true);
+        if let Some(copied) = copied
+            && !planted!("copies_before_their_commits")
+        {
+            self.with.reclaims.syncs.sync_upto(copied)?;
+        }
         self.with.state.install_values(self.tree, edit, in_force)
     }
 }

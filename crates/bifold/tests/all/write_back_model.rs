@@ -29,12 +29,10 @@ use shuttle::{
     thread,
 };
 
-use crate::schedules;
-
-use self::{
-    disk::{GROUPS, KEYS},
-    judge::live_on,
-    store::Store,
+use self::{disk::GROUPS, judge::live_on, store::Store};
+use crate::{
+    modeled::{KEYS, wait},
+    schedules,
 };
 
 /// What an engine might do wrong; the model must notice each.
@@ -115,11 +113,6 @@ fn run(mistake: Option<Mistake>) {
     let pictures = std::mem::take(&mut *pictures.lock().unwrap());
     pictures.into_iter().for_each(|picture| picture.judge(1));
     live_on(&store);
-}
-
-/// Lets other threads run for some steps.
-fn wait(steps_max: u32) {
-    (0..thread_rng().gen_range(0..=steps_max)).for_each(|_| thread::yield_now());
 }
 
 #[test]

@@ -225,6 +225,8 @@ pub const ALL: &[Planted] = &[
     bug("forget_left_meanwhile", STREAMS_EXACT),
     bug("forget_who_left_before", STREAMS_EXACT),
     bug("forwards_go_early", STREAMS_EXACT),
+    bug("copies_before_their_commits", STREAMS_EXACT),
+    bug("moved_records_stay_live", STREAMS_EXACT),
     bug("snapshots_need_no_source", STREAMS_READERS),
     bug("visible_is_enough", UNSEEN),
     bug("end_before_release", ENDED),

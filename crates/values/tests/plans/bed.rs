@@ -247,7 +247,12 @@ impl GcContext for Context<'_> {
         Ok(0)
     }
 
-    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+    fn install(
+        &self,
+        _copied: Option<SeqNo>,
+        edit: &mut dyn FnMut() -> ValueEdit,
+        in_force: &mut dyn FnMut(),
+    ) -> Result<()> {
         self.0.borrow_mut().put_meanwhile();
         let edit = edit();
         in_force();

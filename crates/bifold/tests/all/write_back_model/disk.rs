@@ -2,52 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use shuttle::rand::{Rng, thread_rng};
-
 use super::Mistake::{self, RecoversTails};
+use crate::modeled::{Entry, FileId, Op, Pointer, Record, SeqNo, survives};
 
-pub(super) type SeqNo = u64;
-pub(super) type FileId = usize;
-pub(super) type Value = u64;
-
-pub(super) const KEYS: u8 = 3;
 pub(super) const GROUPS: usize = 2;
 /// The group of range deletes. GC never takes it.
 pub(super) const RANGES: usize = GROUPS;
 
-/// What a commit says about the keys `first..=last`: their value from now on, or that they have none.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Op<T> {
-    pub(super) first: u8,
-    pub(super) last: u8,
-    pub(super) seqno: SeqNo,
-    pub(super) what: Option<T>,
-}
-
-/// A record in a value file: a value, or a note of a delete.
-pub(super) type Record = Op<Value>;
-/// An entry of the log and of the index.
-pub(super) type Entry = Op<Pointer>;
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pointer {
-    pub(super) file: FileId,
-    pub(super) at: usize,
-}
-
-impl<T> Op<T> {
-    pub(super) fn covers(&self, key: u8) -> bool {
-        (self.first..=self.last).contains(&key)
-    }
-
-    pub(super) fn group(&self) -> usize {
-        if self.first == self.last { usize::from(self.first) % GROUPS } else { RANGES }
-    }
-}
-
-/// The newest operation on a key up to `seqno`; of equal numbers, the last one.
-pub(super) fn newest<T: Copy>(ops: &[Op<T>], key: u8, seqno: SeqNo) -> Option<Op<T>> {
-    ops.iter().filter(|op| op.seqno <= seqno && op.covers(key)).max_by_key(|op| op.seqno).copied()
+/// The group of files that an operation belongs to.
+pub(super) fn group<T>(op: &Op<T>) -> usize {
+    if op.first == op.last { usize::from(op.first) % GROUPS } else { RANGES }
 }
 
 pub(super) fn is_covered(record: &Record, ranges: &[Record]) -> bool {
@@ -127,7 +91,7 @@ impl Disk {
                 Some(_) => continue,
             };
             let Op { first, last, seqno, .. } = entry;
-            let to = self.append(rewritten[entry.group()], Op { first, last, seqno, what: value });
+            let to = self.append(rewritten[group(&entry)], Op { first, last, seqno, what: value });
             self.log[at].what = value.map(|_| to);
         }
         for (id, file) in &mut self.files {
@@ -139,14 +103,5 @@ impl Disk {
         }
         self.flushed = self.log.len();
         self.log_synced = self.log.len();
-    }
-}
-
-/// How much of a file survives a power loss. Mistakes show at the extremes, so they come often.
-fn survives(synced: usize, len: usize) -> usize {
-    match thread_rng().gen_range(0..4) {
-        0 => synced,
-        1 => len,
-        _ => thread_rng().gen_range(synced..=len),
     }
 }

@@ -9,9 +9,10 @@ use shuttle::{
 
 use super::{
     Mistake,
-    disk::{Disk, GROUPS, Record, SeqNo},
-    store::{Group, Store, hold},
+    disk::{Disk, GROUPS},
+    store::{Group, Store},
 };
+use crate::modeled::{Record, SeqNo, hold};
 
 /// The disk at one moment, and what was promised before it.
 pub(super) struct Picture {

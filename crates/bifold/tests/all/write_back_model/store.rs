@@ -6,17 +6,17 @@ use std::{collections::BTreeMap, sync::Mutex as Unscheduled};
 use shuttle::{
     rand::{Rng, thread_rng},
     sync::{
-        Mutex, MutexGuard,
+        Mutex,
         atomic::{AtomicU64, Ordering::SeqCst},
     },
 };
 
 use super::{
     Mistake::{self, *},
-    disk::{Disk, Entry, FileId, GROUPS, KEYS, Op, Pointer, RANGES, Record, SeqNo, Value, is_covered, newest},
+    disk::{Disk, GROUPS, RANGES, group, is_covered},
     judge::Picture,
-    wait,
 };
+use crate::modeled::{Entry, FileId, KEYS, Op, Pointer, Record, SeqNo, Value, hold, newest, wait};
 
 #[derive(Clone, Default)]
 pub(super) struct Group {
@@ -42,10 +42,6 @@ pub(super) struct Store {
     pub(super) history: Unscheduled<Vec<Record>>,
 }
 
-pub(super) fn hold<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().unwrap()
-}
-
 impl Store {
     fn errs(&self, mistake: Mistake) -> bool {
         self.mistake == Some(mistake)
@@ -61,9 +57,10 @@ impl Store {
     }
 
     fn append(&self, record: Record) -> Pointer {
-        let group = &mut *hold(&self.groups[record.group()]);
+        let nth = group(&record);
+        let group = &mut *hold(&self.groups[nth]);
         if !group.is_open {
-            group.files.push(hold(&self.disk).add(record.group(), Vec::new()));
+            group.files.push(hold(&self.disk).add(nth, Vec::new()));
             group.is_open = true;
         }
         hold(&self.disk).append(*group.files.last().unwrap(), record)

@@ -224,7 +224,12 @@ impl GcContext for Moves<'_> {
         panic!("tables were rewritten")
     }
 
-    fn install(&self, _edit: &mut dyn FnMut() -> ValueEdit, _in_force: &mut dyn FnMut()) -> Result<()> {
+    fn install(
+        &self,
+        _copied: Option<SeqNo>,
+        _edit: &mut dyn FnMut() -> ValueEdit,
+        _in_force: &mut dyn FnMut(),
+    ) -> Result<()> {
         panic!("an edit was installed")
     }
 }

@@ -161,7 +161,7 @@ pub(super) fn rebuild(shared: &NovKvShared, units: &[FileId], gc: &dyn GcContext
         removed.extend(shared.drops.hold().only_about(switch.numbers.iter(), &switch.regarded));
         output.edit(removed)
     };
-    gc.install(&mut edit, &mut || shared.switch(&switch))?;
+    gc.install(None, &mut edit, &mut || shared.switch(&switch))?;
     Ok(GcOutcome::Collected { freed_bytes: old_bytes.saturating_sub(installed_bytes), installed_bytes })
 }
 
@@ -230,6 +230,6 @@ pub(super) fn merge_drops(shared: &NovKvShared, sources: &[FileId], gc: &dyn GcC
         merged.add_block(about, &block)?;
     }
     let mut output = GcOutput { files: &shared.files, added: merged.finish(&shared.drops)? };
-    gc.install(&mut || output.edit(sources.to_vec()), &mut || {})?;
+    gc.install(None, &mut || output.edit(sources.to_vec()), &mut || {})?;
     Ok(GcOutcome::freed(0))
 }

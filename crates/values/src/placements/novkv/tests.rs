@@ -48,7 +48,12 @@ impl GcContext for Installs<'_> {
         panic!("tables were rewritten")
     }
 
-    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
+    fn install(
+        &self,
+        _copied: Option<SeqNo>,
+        edit: &mut dyn FnMut() -> ValueEdit,
+        in_force: &mut dyn FnMut(),
+    ) -> Result<()> {
         let stage = &mut **self.stage.borrow_mut();
         (self.meanwhile)(stage);
         let edit = edit();

@@ -65,11 +65,12 @@ impl GcJob for Move {
             emptied.push((source.id, copying.copy_file(source, gc)?));
         }
         let (tables, copied_bytes) = (std::mem::take(&mut copying.tables), copying.copied_bytes);
+        let newest = copying.newest;
         let mut written = copying.finish(&tables)?;
         // Nothing is committed, but what overwrote the others is below or at this.
         let Some(last) = gc.relocate(&[], &mut |_| {})? else { return Ok(GcOutcome::freed(0)) };
         let last = if planted!("snapshots_need_no_source") { 0 } else { last };
-        written.install(shared, (&emptied, tables, last), gc)?;
+        written.install((&emptied, tables), (newest, last), gc)?;
         let read_bytes: u64 = sources.iter().map(|source| source.len()).sum();
         let freed_bytes = read_bytes.saturating_sub(copied_bytes);
         Ok(GcOutcome::Collected { freed_bytes, installed_bytes: copied_bytes })
@@ -148,6 +149,8 @@ struct Copying<'a> {
     open: [Option<usize>; AGES],
     tables: Vec<Table>,
     copied_bytes: u64,
+    /// The number of the newest version that was copied.
+    newest: Option<SeqNo>,
     file_bytes: u64,
     /// As many commits ago as there are live values.
     round: u64,
@@ -162,6 +165,7 @@ impl<'a> Copying<'a> {
             open: [None; AGES],
             tables: Vec::new(),
             copied_bytes: 0,
+            newest: None,
             file_bytes: file_bytes(&shared.options.now(), &shared.files),
             round: shared.clock.values_in(shared.space().live_bytes).max(1),
             held: shared.files.buffers().hold(0, 0),
@@ -242,6 +246,7 @@ impl<'a> Copying<'a> {
         };
         let to = self.outputs[nth].append(record)?;
         self.copied_bytes += u64::from(to.len);
+        self.newest = self.newest.max(Some(record.seqno));
         Ok(to)
     }
 
@@ -273,10 +278,11 @@ struct Written<'a> {
 impl Written<'_> {
     fn install(
         &mut self,
-        shared: &Shared,
-        (emptied, tables, last): (&[(FileId, u64)], Vec<Table>, SeqNo),
+        (emptied, tables): (&[(FileId, u64)], Vec<Table>),
+        (newest, last): (Option<SeqNo>, SeqNo),
         gc: &dyn GcContext,
     ) -> Result<()> {
+        let shared = self.shared;
         let empty = || {
             emptied.iter().for_each(|&(source, found_bytes)| shared.emptied(source, found_bytes));
             shared.files.mark_drained(emptied.iter().map(|&(source, _)| source), last);
@@ -298,6 +304,12 @@ impl Written<'_> {
                 left += copies.len();
                 copies.iter().for_each(|_| garbage.add_bytes(unit.id, ROW_BYTES));
                 shared.count_dead(&copies, &mut garbage);
+                // A source may be there again after a power loss, and no row need be left then that says so.
+                if !planted!("moved_records_stay_live") {
+                    let moved = table.lengths.iter().map(|&len| u64::from(len)).sum::<u64>();
+                    let gone_bytes = copies.iter().map(|copy| u64::from(copy.len)).sum::<u64>();
+                    garbage.add_all(table.source, moved - gone_bytes, (table.lengths.len() - copies.len()) as u64);
+                }
             }
             if left == rows {
                 tables.borrow_mut().clear();
@@ -318,7 +330,7 @@ impl Written<'_> {
             }
             empty();
         };
-        gc.install(&mut edit, &mut in_force)
+        gc.install(newest, &mut edit, &mut in_force)
     }
 }
 
