@@ -15,8 +15,8 @@ const BATCH_MAX: usize = 128;
 
 impl Reader {
     /// The newest values of `keys` in one consistent view. Blocks of tables and then separated values are announced, a
-    /// batch at a time, so they come from the device concurrently. Where reads are calls, one call reads values that are
-    /// next to each other in a file.
+    /// batch at a time, so they come from the device concurrently. Where reads are calls, one call reads values that
+    /// are next to each other in a file.
     ///
     /// # Errors
     /// As [`Reader::get`].

@@ -20,11 +20,14 @@ pub enum ModelPlacement {
     DiffKv,
     /// Inline in an unsorted layer under a hash index, separated below it.
     UniKv,
+    /// In files by how often and how long ago their keys were written.
+    Streams,
 }
 
 impl ModelPlacement {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv];
+    pub const ALL: [Self; 7] =
+        [Self::Inline, Self::WiscKey, Self::HashKv, Self::NovKv, Self::DiffKv, Self::UniKv, Self::Streams];
 
     /// The name that options use.
     pub fn name(self) -> &'static str {
@@ -35,12 +38,13 @@ impl ModelPlacement {
             Self::NovKv => "novkv",
             Self::DiffKv => "diffkv",
             Self::UniKv => "unikv",
+            Self::Streams => "streams",
         }
     }
 
     /// Whether a commit writes values to value files, and the commit log holds only their addresses.
     pub fn separates_at_commit(self) -> bool {
-        matches!(self, Self::WiscKey | Self::HashKv | Self::NovKv)
+        matches!(self, Self::WiscKey | Self::HashKv | Self::NovKv | Self::Streams)
     }
 }
 

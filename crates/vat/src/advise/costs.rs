@@ -46,6 +46,11 @@ pub const INDEX_SHARE: f64 = 0.15;
 /// Bytes of the hash index per key.
 pub const HASH_ENTRY: f64 = 10.0;
 
+/// Bytes of the row of a value that has moved, until merges have met it: after so many updates per key.
+pub const ROW: f64 = 12.0;
+/// See [`ROW`].
+pub const ROWS_WAIT: f64 = 0.4;
+
 /// Bytes of an entry in addition to key and value: in a memtable, in a table, in the log, in a value file; and of an
 /// address.
 pub const MEMTABLE_ENTRY: f64 = 40.0;
@@ -87,6 +92,8 @@ pub const MOVED: f64 = 0.7;
 pub const RECORD: f64 = 0.61;
 /// µs for each index lookup by GC.
 pub const LOOKUP: f64 = 2.23;
+/// Index lookups by GC for each record that it reads, where it asks only what is above the last run.
+pub const LOOKUPS_ABOVE: f64 = 0.25;
 /// µs of a read whose block is in the store's cache, and µs more for a block that is only in the system's memory: for
 /// a block of 4 KiB; for a block of 1 KiB, which is mapped and in no cache of the store; for a block and a separated
 /// value.

@@ -200,13 +200,13 @@ impl FlowCase<'_> {
             ModelPlacement::Inline => 0.0,
             ModelPlacement::DiffKv => large,
             ModelPlacement::UniKv => (1.0 - UNSORTED_BYTES / self.workload.data_bytes()).max(0.0) * flows.flushed,
-            ModelPlacement::WiscKey | ModelPlacement::HashKv | ModelPlacement::NovKv => 1.0,
+            ModelPlacement::WiscKey | ModelPlacement::HashKv | ModelPlacement::NovKv | ModelPlacement::Streams => 1.0,
         };
         let replaced = replacing * separated * record * found;
         flows.gc_written = replaced * copied;
         flows.gc_read = replaced
             * match placement {
-                ModelPlacement::WiscKey => 1.0 + copied,
+                ModelPlacement::WiscKey | ModelPlacement::Streams => 1.0 + copied,
                 ModelPlacement::HashKv => 1.85 * (1.0 + copied),
                 ModelPlacement::DiffKv => 2.5 * copied,
                 ModelPlacement::Inline | ModelPlacement::NovKv | ModelPlacement::UniKv => 2.0 * copied,
@@ -215,6 +215,9 @@ impl FlowCase<'_> {
         if matches!(placement, ModelPlacement::WiscKey | ModelPlacement::DiffKv) {
             // One lookup when GC reads a record, another for each copied record when its move is committed.
             flows.lookups = (flows.gc_read + flows.gc_written) / record;
+        }
+        if placement == ModelPlacement::Streams {
+            flows.lookups = LOOKUPS_ABOVE * flows.records;
         }
         if placement == ModelPlacement::DiffKv {
             // The flush separates each value, merges move it once, and more often the more garbage there is.
@@ -237,6 +240,8 @@ impl FlowCase<'_> {
             ModelPlacement::WiscKey => self.spread.copied_by_log(spare),
             // GC takes a group at its share of the spare bytes, whatever the skew; cold segments save some copies.
             ModelPlacement::HashKv => (1.0 - 0.45 * self.workload.update_skew) / (2.0 * spare),
+            // Skewed updates are told from others by streams (`bifold lab simulate streams`).
+            ModelPlacement::Streams => copied_by_files(spare) * (1.0 - 0.6 * self.workload.update_skew.powi(3)),
             _ => copied_by_files(spare) * (1.0 - 0.2 * self.workload.update_skew),
         }
     }

@@ -334,7 +334,8 @@ impl<'a> Case<'a> {
         self.flows.runs * GET_RUN * if stays { 1.0 } else { (1.0 - room / needed) / 2.0 }
     }
 
-    /// Filters if there are any, an index entry per block, and a hash index entry per key of an unsorted layer.
+    /// Filters if there are any, an index entry per block, a hash index entry per key of an unsorted layer, and what
+    /// placements know of each key.
     fn memory_bytes(&self) -> f64 {
         let keys = self.workload.keys;
         let blocks = self.flows.tables / f64::from(self.candidate.block_bytes);
@@ -342,7 +343,12 @@ impl<'a> Case<'a> {
         if self.candidate.shape == CandidateCompaction::TwoLayer {
             return index + self.hash_index_bytes();
         }
-        let groups = if self.candidate.placement == ModelPlacement::HashKv { keys * 1.25 } else { 0.0 };
-        index + keys * 1.25 + groups
+        let of_placement = match self.candidate.placement {
+            ModelPlacement::HashKv => 1.25,
+            // A row for a value at most.
+            ModelPlacement::Streams => ROW * (ROWS_WAIT * self.flows.gc_written / self.record.max(1.0)).min(1.0),
+            _ => 0.0,
+        };
+        index + keys * (1.25 + of_placement)
     }
 }

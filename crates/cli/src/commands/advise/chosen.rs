@@ -15,6 +15,7 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
         advise::ModelPlacement::NovKv => PlacementKind::NovKv,
         advise::ModelPlacement::DiffKv => PlacementKind::DiffKv,
         advise::ModelPlacement::UniKv => PlacementKind::UniKv,
+        advise::ModelPlacement::Streams => PlacementKind::Streams,
     };
     let keyspace = given.keyspace.clone().with_placement(placement);
     let compaction = match candidate.shape {
