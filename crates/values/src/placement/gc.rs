@@ -150,9 +150,9 @@ pub trait GcContext: IndexView {
     /// Makes an edit durable, then calls `in_force`, which leads readers to the copies, and then deletes the files that
     /// the edit removes. `edit` is called under the manifest lock. Neither is called when the keyspace was dropped.
     ///
-    /// Before it, all commits up to `copied` become durable, if any values were copied that the job takes for live by
-    /// their commits alone: a power loss must not take these commits and leave the copies, which nothing would ever
-    /// call dead.
+    /// `copied` is the newest version whose value was copied, unless all that are copied are known to be durable. All
+    /// commits up to it become durable before the edit: a power loss must not take them and leave the copies, which
+    /// nothing would ever call dead.
     ///
     /// # Errors
     /// I/O errors. If the edit is not durable then, the files that it adds are given up.
