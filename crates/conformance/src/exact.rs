@@ -223,9 +223,9 @@ fn check_order(fs: &MemoryFs, recorded: &Recorded) {
     });
 }
 
-/// Flushes and closes a copy of the database as it is, and checks that.
-fn check_copy(bed: &Bed, case: &Case) -> usize {
-    let fs = bed.fs.fork();
+/// Opens, flushes and closes a copy of these files, and checks that.
+fn check_flushed_copy(fs: &MemoryFs, bed: &Bed, case: &Case) -> usize {
+    let fs = fs.fork();
     let db = Db::open_in(env::simulated(&fs), env::DIR, bed.set().database.clone()).unwrap();
     db.flush().unwrap();
     db.close().unwrap();
@@ -266,7 +266,7 @@ pub fn valid_records_are_the_versions_in_the_index_after_any_history(case: &Case
         for step in 0..600 {
             act(&mut bed, &mut random);
             if step % 40 == 0 {
-                versions += check_copy(&bed, case);
+                versions += check_flushed_copy(&bed.fs, &bed, case);
             }
         }
         assert!(versions > 100, "seed {seed}: {versions}");
@@ -295,11 +295,7 @@ pub fn a_crash_at_any_io_leaves_no_version_lost_or_kept_in_vain(case: &Case) {
     drop(camera);
     assert!(images.len() > 150, "{} images", images.len());
     for image in &images {
-        let fs = image.fs.fork();
-        let db = Db::open_in(env::simulated(&fs), env::DIR, bed.set().database.clone()).unwrap();
-        db.flush().unwrap();
-        db.close().unwrap();
-        check(&fs, case);
+        check_flushed_copy(&image.fs, &bed, case);
     }
     drop(bed);
 }
@@ -395,11 +391,7 @@ pub fn what_moves_before_its_commit_is_durable_is_dead_after_a_power_loss(case: 
     drop(camera);
     assert!(images.len() > 100, "{} images", images.len());
     for image in &images {
-        let fs = image.fs.fork();
-        let db = Db::open_in(env::simulated(&fs), env::DIR, bed.set().database.clone()).unwrap();
-        db.flush().unwrap();
-        db.close().unwrap();
-        check(&fs, case);
+        check_flushed_copy(&image.fs, &bed, case);
     }
     drop(bed);
 }

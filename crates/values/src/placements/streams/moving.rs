@@ -305,10 +305,11 @@ impl Written<'_> {
                 copies.iter().for_each(|_| garbage.add_bytes(unit.id, ROW_BYTES));
                 shared.count_dead(&copies, &mut garbage);
                 // A source may be there again after a power loss, and no row need be left then that says so.
-                if !planted!("moved_records_stay_live") {
-                    let moved = table.lengths.iter().map(|&len| u64::from(len)).sum::<u64>();
-                    let gone_bytes = copies.iter().map(|copy| u64::from(copy.len)).sum::<u64>();
-                    garbage.add_all(table.source, moved - gone_bytes, (table.lengths.len() - copies.len()) as u64);
+                let stayed = table.lengths.len() - copies.len();
+                if stayed > 0 && !planted!("moved_records_stay_live") {
+                    let moved_bytes: u64 = table.lengths.iter().map(|&len| u64::from(len)).sum();
+                    let gone_bytes: u64 = copies.iter().map(|copy| u64::from(copy.len)).sum();
+                    garbage.add_all(table.source, moved_bytes - gone_bytes, stayed as u64);
                 }
             }
             if left == rows {
