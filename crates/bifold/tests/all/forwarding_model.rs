@@ -21,17 +21,11 @@ mod disk;
 mod judge;
 mod store;
 
-use std::sync::Mutex as Unscheduled;
+use shuttle::rand::{Rng, thread_rng};
 
-use shuttle::{
-    rand::{Rng, thread_rng},
-    sync::Arc,
-    thread,
-};
-
-use self::{judge::live_on, store::Store};
+use self::store::Store;
 use crate::{
-    modeled::{KEYS, wait},
+    modeled::{KEYS, execute, wait},
     schedules,
 };
 
@@ -93,38 +87,20 @@ const MISTAKES: [Mistake; 17] = [
     DrainsMovedFilesAtOpening,
 ];
 
-/// One execution: threads that write, run GC, flush, merge, reclaim, read and take pictures, and what must be true
-/// afterwards.
+/// Threads that write, run GC, sync, flush, merge, reclaim and read.
 fn run(mistake: Option<Mistake>) {
-    let store = Arc::new(Store { mistake, ..Store::default() });
-    let pictures = Arc::new(Unscheduled::new(Vec::new()));
-    let start = |act: fn(&Store), times: usize| {
-        let store = Arc::clone(&store);
-        thread::spawn(move || (0..times).for_each(|_| act(&store)))
-    };
-    let camera = (Arc::clone(&store), Arc::clone(&pictures));
-    let threads = [
-        start(Store::write_at_random, 7),
-        start(Store::gc, 4),
-        start(Store::gc, 4),
-        start(Store::sync, 3),
-        start(Store::flush, 4),
-        start(|store| (wait(10), store.merge()).1, 4),
-        start(|store| (wait(20), store.reclaim()).1, 4),
-        start(Store::read_in_snapshot, 2),
-        start(|store| store.get(thread_rng().gen_range(0..KEYS)), 4),
-        thread::spawn(move || {
-            for _ in 0..2 {
-                wait(60);
-                camera.1.lock().unwrap().push(camera.0.picture());
-            }
-        }),
+    let acts: [(fn(&Store), usize); 9] = [
+        (Store::write_at_random, 7),
+        (Store::gc, 4),
+        (Store::gc, 4),
+        (Store::sync, 3),
+        (Store::flush, 4),
+        (|store| (wait(10), store.merge()).1, 4),
+        (|store| (wait(20), store.reclaim()).1, 4),
+        (Store::read_in_snapshot, 2),
+        (|store| store.get(thread_rng().gen_range(0..KEYS)), 4),
     ];
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    store.check();
-    let pictures = std::mem::take(&mut *pictures.lock().unwrap());
-    pictures.into_iter().for_each(|picture| picture.judge(1));
-    live_on(&store);
+    execute(Store { mistake, ..Store::default() }, &acts, 2);
 }
 
 #[test]

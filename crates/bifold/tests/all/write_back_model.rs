@@ -21,17 +21,11 @@ mod disk;
 mod judge;
 mod store;
 
-use std::sync::Mutex as Unscheduled;
+use shuttle::rand::{Rng, thread_rng};
 
-use shuttle::{
-    rand::{Rng, thread_rng},
-    sync::Arc,
-    thread,
-};
-
-use self::{disk::GROUPS, judge::live_on, store::Store};
+use self::{disk::GROUPS, store::Store};
 use crate::{
-    modeled::{KEYS, wait},
+    modeled::{KEYS, execute, wait},
     schedules,
 };
 
@@ -82,37 +76,18 @@ const MISTAKES: [Mistake; 15] = [
     RecoversTails,
 ];
 
-/// One execution: threads that write, run GC, sync, reclaim, read and take pictures, and what must be true
-/// afterwards.
+/// Threads that write, run GC, sync, reclaim and read.
 fn run(mistake: Option<Mistake>) {
-    let store = Arc::new(Store { mistake, ..Store::default() });
-    let pictures = Arc::new(Unscheduled::new(Vec::new()));
-    let start = |act: fn(&Store), times: usize| {
-        let store = Arc::clone(&store);
-        thread::spawn(move || (0..times).for_each(|_| act(&store)))
-    };
-    let camera = (Arc::clone(&store), Arc::clone(&pictures));
-    let threads = [
-        start(Store::act_at_random, 5),
-        start(Store::act_at_random, 5),
-        start(|store| store.gc(thread_rng().gen_range(0..GROUPS)), 3),
-        start(Store::sync, 3),
-        start(|store| (wait(20), store.reclaim()).1, 4),
-        start(Store::read_in_snapshot, 2),
-        start(|store| store.get(thread_rng().gen_range(0..KEYS)), 3),
-        thread::spawn(move || {
-            for _ in 0..3 {
-                wait(60);
-                camera.0.reclaim();
-                camera.1.lock().unwrap().push(camera.0.picture());
-            }
-        }),
+    let acts: [(fn(&Store), usize); 7] = [
+        (Store::act_at_random, 5),
+        (Store::act_at_random, 5),
+        (|store| store.gc(thread_rng().gen_range(0..GROUPS)), 3),
+        (Store::sync, 3),
+        (|store| (wait(20), store.reclaim()).1, 4),
+        (Store::read_in_snapshot, 2),
+        (|store| store.get(thread_rng().gen_range(0..KEYS)), 3),
     ];
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    store.check();
-    let pictures = std::mem::take(&mut *pictures.lock().unwrap());
-    pictures.into_iter().for_each(|picture| picture.judge(1));
-    live_on(&store);
+    execute(Store { mistake, ..Store::default() }, &acts, 3);
 }
 
 #[test]

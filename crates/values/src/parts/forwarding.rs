@@ -34,22 +34,37 @@ use super::{
     value_files::ValueFile,
 };
 
-/// Where the values of one file have moved, by one GC run. In one line of a cache is what leads to a row.
+/// Where the values of one file have moved, by one GC run. What leads to a row is in one line of a cache.
 #[derive(Debug)]
 struct ForwardingTable {
     /// The forwarding file.
     unit: FileId,
-    /// The first and the last offset of its rows.
-    span: (u32, u32),
+    /// The offset of the first row.
+    first: u32,
+    /// Parts of the offsets after it are as wide as this power of two.
+    part_bits: u32,
+    /// The first row of each part, and then how many rows there are.
+    parts: Box<[u32]>,
     rows: Box<[Row]>,
     outputs: Box<[FileId]>,
 }
 
+/// Rows that are spread evenly have parts with so many of them, or up to twice as many: about one line of a cache.
+const PART_ROWS: usize = 4;
+
 impl ForwardingTable {
     fn of(unit: FileId, forwards: forward::Forwards) -> Self {
         let forward::Forwards { outputs, rows } = forwards;
-        let end = |row: Option<&Row>| row.map_or(0, |row| row.from);
-        Self { unit, span: (end(rows.first()), end(rows.last())), rows: rows.into(), outputs: outputs.into() }
+        let first = rows.first().map_or(0, |row| row.from);
+        let span = rows.last().map_or(0, |row| row.from) - first;
+        let parts_max = (rows.len() / PART_ROWS).max(1) as u64;
+        let part_bits = (0..u32::BITS).find(|&bits| u64::from(span >> bits) < parts_max).unwrap_or(u32::BITS - 1);
+        let mut parts = Vec::with_capacity((span >> part_bits) as usize + 2);
+        for (at, row) in (0..).zip(&rows) {
+            parts.resize(parts.len().max(((row.from - first) >> part_bits) as usize + 1), at);
+        }
+        parts.push(rows.len() as u32);
+        Self { unit, first, part_bits, parts: parts.into(), rows: rows.into(), outputs: outputs.into() }
     }
 
     fn next(&self, at: Pointer) -> Option<Pointer> {
@@ -57,26 +72,16 @@ impl ForwardingTable {
         Some(Pointer { file: self.outputs[usize::from(output)], offset: to.into(), ..at })
     }
 
-    /// The row of an offset. Rows are spread over their file about evenly, so it is looked for where it is expected
-    /// first.
+    /// The row of an offset.
     fn find(&self, from: u32) -> Option<Row> {
-        let (rows, (first, last)) = (&self.rows, self.span);
-        if rows.is_empty() || !(first..=last).contains(&from) {
-            return None;
-        }
-        let expected = u64::from(from - first) * (rows.len() as u64 - 1) / u64::from(last - first).max(1);
-        let (low, high) = ((expected as usize).saturating_sub(NEAR_ROWS), expected as usize + NEAR_ROWS);
-        let (low, high) = match (rows.get(low), rows.get(high)) {
-            (Some(row), _) if from < row.from => (0, low),
-            (_, Some(row)) if from > row.from => (high, rows.len()),
-            _ => (low, rows.len().min(high + 1)),
-        };
-        let near = &rows[low..high];
-        near.binary_search_by_key(&from, |row| row.from).ok().map(|at| near[at])
+        let part = (from.checked_sub(self.first)? >> self.part_bits) as usize;
+        let (begin, end) = (*self.parts.get(part)?, *self.parts.get(part + 1)?);
+        let rows = &self.rows[begin as usize..end as usize];
+        rows.binary_search_by_key(&from, |row| row.from).ok().map(|at| rows[at])
     }
 
     fn memory_bytes(&self) -> u64 {
-        (size_of_val(&*self.rows) + size_of_val(&*self.outputs)) as u64
+        (size_of_val(&*self.parts) + size_of_val(&*self.rows) + size_of_val(&*self.outputs)) as u64
     }
 }
 
@@ -108,9 +113,6 @@ fn follow(tables: &Tables, mut pointer: Pointer, mut used: impl FnMut(FileId)) -
     }
     pointer
 }
-
-/// Rows on each side of where one is expected: two lines of a cache.
-const NEAR_ROWS: usize = 10;
 
 /// What one GC run has moved.
 #[derive(Debug)]
@@ -381,7 +383,7 @@ mod tests {
     #[test]
     fn each_row_is_found_however_unevenly_they_are_spread() {
         let spreads: [fn(u32) -> u32; 4] =
-            [|n| 7 + n, |n| 1000 * n, |n| n * n, |n| if n < 900 { n } else { 1 << 20 | n }];
+            [|n| 7 + n, |n| 1000 * n, |n| n * n, |n| if n < 900 { n } else { 1 << 30 | n }];
         for spread in spreads {
             for count in [0, 1, 2, 21, 1000] {
                 let rows: Vec<Row> = (0..count).map(|n| Row { from: 2 * spread(n), to: n, output: 0 }).collect();

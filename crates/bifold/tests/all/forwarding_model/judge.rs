@@ -1,19 +1,13 @@
 //! What must be true of a store that opens after a power loss, and of one that goes on.
 
-use std::{collections::BTreeMap, sync::Mutex as Unscheduled};
+use std::collections::BTreeMap;
 
-use shuttle::sync::{Mutex, atomic::AtomicU64};
+use shuttle::sync::Mutex;
 
 use super::{Mistake, disk::Disk, store::Store};
-use crate::modeled::{FileId, Record, SeqNo, hold};
+use crate::modeled::{self, FileId, Model, Promises, hold};
 
-/// The disk at one moment, and what was promised before it.
-pub(super) struct Picture {
-    pub(super) promised: SeqNo,
-    pub(super) disk: Disk,
-    pub(super) history: Vec<Record>,
-    pub(super) mistake: Option<Mistake>,
-}
+pub(super) type Picture = modeled::Picture<Disk, Mistake>;
 
 impl Picture {
     /// The store that opens after a power loss.
@@ -23,13 +17,10 @@ impl Picture {
         let end = self.disk.index().iter().map(|entry| entry.seqno).max().unwrap_or(0);
         let end = end.max(self.disk.log.iter().map(|entry| entry.seqno).max().unwrap_or(0));
         assert!(end >= self.promised, "{} was durable, and the log ends at {end}", self.promised);
-        self.history.retain(|record| record.seqno <= end);
         Store {
             mistake: self.mistake,
             commits: Mutex::new(end),
-            visible: AtomicU64::new(end),
-            durable: AtomicU64::new(end),
-            history: Unscheduled::new(self.history),
+            promises: Promises::kept_up_to(end, self.history),
             disk: Mutex::new(self.disk),
             ..Store::default()
         }

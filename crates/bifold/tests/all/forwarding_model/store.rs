@@ -1,22 +1,17 @@
 //! The steps of commits, GC, flushes, merges, reclamation and reads, in the order of the decision. At every lock
 //! another thread may run.
 
-use std::sync::Mutex as Unscheduled;
-
 use shuttle::{
     rand::{Rng, thread_rng},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Mutex, atomic::Ordering::SeqCst},
 };
 
 use super::{
     Mistake::{self, *},
     disk::{Disk, Rewritten, Unit},
-    judge::Picture,
+    judge::{Picture, live_on},
 };
-use crate::modeled::{Entry, FileId, KEYS, Op, Pointer, Record, SeqNo, Value, hold, newest, wait};
+use crate::modeled::{Entry, FileId, KEYS, Model, Op, Pointer, Promises, Record, SeqNo, Value, hold, newest, wait};
 
 #[derive(Default)]
 pub(super) struct Store {
@@ -27,11 +22,7 @@ pub(super) struct Store {
     pub(super) disk: Mutex<Disk>,
     /// One rewrite of tables at a time.
     pub(super) rewriting: Mutex<()>,
-    pub(super) visible: AtomicU64,
-    pub(super) durable: AtomicU64,
-    pub(super) snapshots: Mutex<Vec<SeqNo>>,
-    /// What users wrote. Not part of the store: no thread switch happens at it.
-    pub(super) history: Unscheduled<Vec<Record>>,
+    pub(super) promises: Promises,
 }
 
 impl Store {
@@ -42,11 +33,11 @@ impl Store {
     pub(super) fn write(&self, first: u8, last: u8, what: Option<Value>) {
         let mut commit = hold(&self.commits);
         let record = Op { first, last, seqno: *commit + 1, what };
-        self.history.lock().unwrap().push(record);
+        self.promises.history.lock().unwrap().push(record);
         let to = what.map(|_| hold(&self.disk).append(record));
         hold(&self.disk).log.push(Op { first, last, seqno: record.seqno, what: to });
         *commit = record.seqno;
-        self.visible.store(record.seqno, SeqCst);
+        self.promises.visible.store(record.seqno, SeqCst);
     }
 
     pub(super) fn write_at_random(&self) {
@@ -112,11 +103,11 @@ impl Store {
         }
         let last = match self.mistake {
             Some(DrainsAsOfTheBeginning) => begun,
-            Some(DrainsAsOfVisible) => self.visible.load(SeqCst),
+            Some(DrainsAsOfVisible) => self.promises.visible.load(SeqCst),
             _ => *hold(&self.commits),
         };
         let newest = moved.iter().map(|(_, record)| record.seqno).max().unwrap_or(0);
-        if newest > self.durable.load(SeqCst) && !self.errs(InstallsCopiesOfUnsyncedCommits) {
+        if newest > self.promises.durable.load(SeqCst) && !self.errs(InstallsCopiesOfUnsyncedCommits) {
             self.sync();
         }
         let rows = moved.iter().enumerate().map(|(at, (from, _))| (*from, Pointer { file: copy, at }));
@@ -130,7 +121,7 @@ impl Store {
         let mut disk = hold(&self.disk);
         disk.log_synced = disk.log_synced.max(log);
         drop(disk);
-        self.durable.fetch_max(upto, SeqCst);
+        self.promises.durable.fetch_max(upto, SeqCst);
     }
 
     /// Under the commit lock: the last commit, how long value files are, and how long the log.
@@ -163,7 +154,7 @@ impl Store {
         disk.log_synced = disk.log_synced.max(log);
         disk.record(&lengths);
         drop(disk);
-        self.durable.fetch_max(upto, SeqCst);
+        self.promises.durable.fetch_max(upto, SeqCst);
     }
 
     /// Addresses are written as they are now. Which rows that uses is known, and counts with the edit.
@@ -188,7 +179,7 @@ impl Store {
             let disk = hold(&self.disk);
             (disk.level0.clone(), disk.last_run.clone())
         };
-        let snapshots = hold(&self.snapshots).clone();
+        let snapshots = hold(&self.promises.snapshots).clone();
         let all = [&level0[..], &last_run].concat();
         let is_dropped = |entry: &Entry| entry.what.is_some() && is_shadowed(entry, &all, &snapshots);
         let (dropped, kept): (Vec<Entry>, Vec<Entry>) = all.iter().copied().partition(is_dropped);
@@ -215,9 +206,9 @@ impl Store {
     }
 
     pub(super) fn reclaim(&self) {
-        let durable = self.durable.load(SeqCst);
+        let durable = self.promises.durable.load(SeqCst);
         // Asked after `durable` is known: a snapshot opened later is no older than that.
-        let oldest = hold(&self.snapshots).iter().copied().min().unwrap_or(SeqNo::MAX);
+        let oldest = self.promises.oldest_snapshot();
         let is_free = |as_of: SeqNo| {
             (as_of <= durable || self.errs(ReclaimsUnsynced)) && (as_of <= oldest || self.errs(ReclaimsUnderSnapshots))
         };
@@ -243,52 +234,53 @@ impl Store {
         unreachable!("it returns")
     }
 
-    fn expect(&self, key: u8, seqno: SeqNo) -> Option<Value> {
-        newest(&self.history.lock().unwrap(), key, seqno).and_then(|record| record.what)
-    }
-
     /// An iterator keeps the view that it began with, and looks up anew what has moved since.
     pub(super) fn read_in_snapshot(&self) {
-        let mut open = hold(&self.snapshots);
-        let seqno = self.visible.load(SeqCst);
-        open.push(seqno);
-        drop(open);
-        let view = hold(&self.disk).index();
-        wait(120);
-        for key in 0..KEYS {
-            let again = |_| {
-                let view = hold(&self.disk).index();
-                self.read(&view, key, seqno)
-            };
-            let found = self.read(&view, key, seqno).or_else(|| (0..9).find_map(again));
-            let found = found.expect("a snapshot's value is somewhere");
-            assert_eq!(found, self.expect(key, seqno), "key {key} in a snapshot of {seqno}");
-        }
-        let mut open = hold(&self.snapshots);
-        let at = open.iter().position(|&other| other == seqno).unwrap();
-        open.remove(at);
+        self.promises.in_snapshot(|seqno| {
+            let view = hold(&self.disk).index();
+            wait(120);
+            for key in 0..KEYS {
+                let again = |_| {
+                    let view = hold(&self.disk).index();
+                    self.read(&view, key, seqno)
+                };
+                let found = self.read(&view, key, seqno).or_else(|| (0..9).find_map(again));
+                let found = found.expect("a snapshot's value is somewhere");
+                assert_eq!(found, self.promises.expect(key, seqno), "key {key} in a snapshot of {seqno}");
+            }
+        });
     }
 
     /// A read without a snapshot begins again if the value is no longer where its view has it.
     pub(super) fn get(&self, key: u8) {
         let look = |_| {
             let view = hold(&self.disk).index();
-            let seqno = self.visible.load(SeqCst);
+            let seqno = self.promises.visible.load(SeqCst);
             Some((seqno, view.iter().map(|entry| entry.seqno).max().unwrap_or(0), self.read(&view, key, seqno)?))
         };
         let (seqno, newest_seen, found) = (0..9).find_map(look).expect("a file that the newest entry leads to");
         // Commits between the two loads are not in the view.
-        assert_eq!(found, self.expect(key, seqno.min(newest_seen)), "key {key} as of {seqno}");
+        assert_eq!(found, self.promises.expect(key, seqno.min(newest_seen)), "key {key} as of {seqno}");
+    }
+}
+
+impl Model for Store {
+    type Picture = Picture;
+
+    fn picture(&self) -> Picture {
+        Picture::of(&self.promises, &self.disk, self.mistake)
     }
 
-    pub(super) fn check(&self) {
+    fn judge(picture: Picture) {
+        picture.judge(1);
+    }
+
+    fn check(&self) {
         (0..KEYS).for_each(|key| self.get(key));
     }
 
-    pub(super) fn picture(&self) -> Picture {
-        let promised = self.durable.load(SeqCst);
-        let disk = hold(&self.disk).clone();
-        Picture { promised, disk, history: self.history.lock().unwrap().clone(), mistake: self.mistake }
+    fn live_on(&self) {
+        live_on(self);
     }
 }
 

@@ -124,6 +124,31 @@ fn values_of_a_multi_get_are_announced() {
 }
 
 #[test]
+fn a_multi_get_reads_values_that_are_next_to_each_other_by_one_call() {
+    for placement in [PlacementKind::WiscKey, PlacementKind::Streams] {
+        let (db, _) = cold(placement);
+        let reads = || db.stats().io.iter().find(|source| source.source == "get").unwrap().reads;
+        let reads_of = |read: &dyn Fn()| {
+            let before = reads();
+            read();
+            reads() - before
+        };
+        let keys = || (700..764).map(key);
+        let one_by_one = || keys().for_each(|key| assert!(db.get(key).unwrap().is_some()));
+        let together = || {
+            let found = db.multi_get(keys()).unwrap();
+            assert!(found.iter().zip(700..).all(|(found, n)| found.as_deref() == Some(&value(n, 1))));
+        };
+        // Blocks of tables are in the cache then.
+        together();
+        assert_eq!(reads_of(&one_by_one), 64, "{placement:?}");
+        // They are in a few files.
+        let reads = reads_of(&together);
+        assert!((1..8).contains(&reads), "{placement:?}: {reads} reads");
+    }
+}
+
+#[test]
 fn blocks_of_a_multi_get_are_announced() {
     let (db, faulty) = cold(PlacementKind::Inline);
     let keys = || (0..300).map(|n| n * 13 % KEYS);

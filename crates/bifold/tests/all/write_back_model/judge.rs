@@ -1,10 +1,8 @@
 //! What must be true of a store that opens after a power loss, and of one that goes on.
 
-use std::sync::Mutex as Unscheduled;
-
 use shuttle::{
     rand::{Rng, thread_rng},
-    sync::{Mutex, atomic::AtomicU64},
+    sync::Mutex,
 };
 
 use super::{
@@ -12,15 +10,9 @@ use super::{
     disk::{Disk, GROUPS},
     store::{Group, Store},
 };
-use crate::modeled::{Record, SeqNo, hold};
+use crate::modeled::{self, Model, Promises, hold};
 
-/// The disk at one moment, and what was promised before it.
-pub(super) struct Picture {
-    pub(super) promised: SeqNo,
-    pub(super) disk: Disk,
-    pub(super) history: Vec<Record>,
-    pub(super) mistake: Option<Mistake>,
-}
+pub(super) type Picture = modeled::Picture<Disk, Mistake>;
 
 impl Picture {
     /// The store that opens after a power loss.
@@ -30,7 +22,6 @@ impl Picture {
         let end = self.disk.log.iter().map(|entry| entry.seqno).max().unwrap_or(0);
         assert!(end >= self.promised, "{} was durable, and the log ends at {end}", self.promised);
         assert!(self.disk.deleted.values().all(|&as_of| as_of <= end), "moves out of a deleted file are lost");
-        self.history.retain(|record| record.seqno <= end);
         let files = |group| {
             let of_it = self.disk.files.iter().filter(|(_, file)| file.group == group);
             Mutex::new(Group { files: of_it.map(|(&id, _)| id).collect(), is_open: false })
@@ -40,9 +31,7 @@ impl Picture {
             commits: Mutex::new(end),
             groups: std::array::from_fn(files),
             index: Mutex::new(self.disk.log.clone()),
-            visible: AtomicU64::new(end),
-            durable: AtomicU64::new(end),
-            history: Unscheduled::new(self.history),
+            promises: Promises::kept_up_to(end, self.history),
             disk: Mutex::new(self.disk),
             ..Store::default()
         }

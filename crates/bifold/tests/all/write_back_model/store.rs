@@ -1,22 +1,19 @@
 //! The steps of commits, GC, syncs, reclamation and reads, in the order of the decision. At every lock another thread
 //! may run.
 
-use std::{collections::BTreeMap, sync::Mutex as Unscheduled};
+use std::collections::BTreeMap;
 
 use shuttle::{
     rand::{Rng, thread_rng},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
+    sync::{Mutex, atomic::Ordering::SeqCst},
 };
 
 use super::{
     Mistake::{self, *},
     disk::{Disk, GROUPS, RANGES, group, is_covered},
-    judge::Picture,
+    judge::{Picture, live_on},
 };
-use crate::modeled::{Entry, FileId, KEYS, Op, Pointer, Record, SeqNo, Value, hold, newest, wait};
+use crate::modeled::{Entry, FileId, KEYS, Model, Op, Pointer, Promises, Record, SeqNo, Value, hold, newest, wait};
 
 #[derive(Clone, Default)]
 pub(super) struct Group {
@@ -33,13 +30,9 @@ pub(super) struct Store {
     pub(super) groups: [Mutex<Group>; GROUPS + 1],
     pub(super) disk: Mutex<Disk>,
     pub(super) index: Mutex<Vec<Entry>>,
-    pub(super) visible: AtomicU64,
-    pub(super) durable: AtomicU64,
-    pub(super) snapshots: Mutex<Vec<SeqNo>>,
     /// Files that everything has moved out of, and the last commit at that time.
     pub(super) drained: Mutex<BTreeMap<FileId, SeqNo>>,
-    /// What users wrote. Not part of the store: no thread switch happens at it.
-    pub(super) history: Unscheduled<Vec<Record>>,
+    pub(super) promises: Promises,
 }
 
 impl Store {
@@ -50,7 +43,7 @@ impl Store {
     pub(super) fn write(&self, first: u8, last: u8, what: Option<Value>) {
         let mut commit = hold(&self.commits);
         let record = Op { first, last, seqno: *commit + 1, what };
-        self.history.lock().unwrap().push(record);
+        self.promises.history.lock().unwrap().push(record);
         let leaves_note = first < last || !self.errs(LeavesNoNote);
         let to = (what.is_some() || leaves_note).then(|| self.append(record));
         self.log_and_apply(&mut commit, Op { first, last, seqno: record.seqno, what: what.and(to) });
@@ -70,11 +63,11 @@ impl Store {
         hold(&self.disk).log.push(entry);
         hold(&self.index).push(entry);
         *commit = entry.seqno.max(*commit);
-        self.visible.store(*commit, SeqCst);
+        self.promises.visible.store(*commit, SeqCst);
     }
 
     pub(super) fn gc(&self, group: usize) {
-        let begun = self.visible.load(SeqCst);
+        let begun = self.promises.visible.load(SeqCst);
         let frozen = {
             let mut group = hold(&self.groups[group]);
             group.is_open = false;
@@ -163,7 +156,7 @@ impl Store {
             hold(&self.disk).record(&lengths);
         }
         self.sync_log(log);
-        self.durable.fetch_max(upto, SeqCst);
+        self.promises.durable.fetch_max(upto, SeqCst);
         let mut disk = hold(&self.disk);
         disk.record(&lengths);
         if thread_rng().gen_bool(0.3) {
@@ -178,15 +171,15 @@ impl Store {
 
     pub(super) fn reclaim(&self) {
         let before = self.errs(ReclaimsByEarlierSnapshots).then(|| {
-            let oldest = self.oldest_snapshot();
+            let oldest = self.promises.oldest_snapshot();
             wait(60);
             oldest
         });
-        let durable = self.durable.load(SeqCst);
+        let durable = self.promises.durable.load(SeqCst);
         // Asked after `durable` is known: a snapshot opened later is no older than that.
         let oldest = match self.mistake {
             Some(ReclaimsUnderSnapshots) => SeqNo::MAX,
-            _ => before.unwrap_or_else(|| self.oldest_snapshot()),
+            _ => before.unwrap_or_else(|| self.promises.oldest_snapshot()),
         };
         let is_free = |as_of: SeqNo| (as_of <= durable || self.errs(ReclaimsUnsynced)) && as_of <= oldest;
         let mut drained = hold(&self.drained);
@@ -205,10 +198,6 @@ impl Store {
         deleted.iter().for_each(|(id, _)| drop(hold(&self.disk).files.remove(id)));
     }
 
-    fn oldest_snapshot(&self) -> SeqNo {
-        hold(&self.snapshots).iter().copied().min().unwrap_or(SeqNo::MAX)
-    }
-
     /// `None` if the file is deleted.
     fn read(&self, key: u8, seqno: SeqNo) -> Option<Option<Value>> {
         let found = newest(&hold(&self.index), key, seqno).and_then(|entry| entry.what);
@@ -216,45 +205,26 @@ impl Store {
         Some(hold(&self.disk).files.get(&file)?.records[at].what)
     }
 
-    fn expect(&self, key: u8, seqno: SeqNo) -> Option<Value> {
-        newest(&self.history.lock().unwrap(), key, seqno).and_then(|record| record.what)
-    }
-
     pub(super) fn read_in_snapshot(&self) {
-        let mut open = hold(&self.snapshots);
-        let seqno = self.visible.load(SeqCst);
-        open.push(seqno);
-        drop(open);
-        let look = |key| {
-            let found = self.read(key, seqno).expect("the file of a snapshot exists");
-            assert_eq!(found, self.expect(key, seqno), "key {key} in a snapshot of {seqno}");
-        };
-        (0..KEYS).for_each(look);
-        wait(120);
-        (0..KEYS).for_each(look);
-        let mut open = hold(&self.snapshots);
-        let at = open.iter().position(|&other| other == seqno).unwrap();
-        open.remove(at);
+        self.promises.in_snapshot(|seqno| {
+            let look = |key| {
+                let found = self.read(key, seqno).expect("the file of a snapshot exists");
+                assert_eq!(found, self.promises.expect(key, seqno), "key {key} in a snapshot of {seqno}");
+            };
+            (0..KEYS).for_each(look);
+            wait(120);
+            (0..KEYS).for_each(look);
+        });
     }
 
     /// A read without a snapshot looks the key up again if the file is deleted.
     pub(super) fn get(&self, key: u8) {
         let look = |_| {
-            let seqno = self.visible.load(SeqCst);
+            let seqno = self.promises.visible.load(SeqCst);
             Some((seqno, self.read(key, seqno)?))
         };
         let (seqno, found) = (0..9).find_map(look).expect("a file that the newest entry leads to");
-        assert_eq!(found, self.expect(key, seqno), "key {key} as of {seqno}");
-    }
-
-    pub(super) fn check(&self) {
-        (0..KEYS).for_each(|key| self.get(key));
-    }
-
-    pub(super) fn picture(&self) -> Picture {
-        let promised = self.durable.load(SeqCst);
-        let disk = hold(&self.disk).clone();
-        Picture { promised, disk, history: self.history.lock().unwrap().clone(), mistake: self.mistake }
+        assert_eq!(found, self.promises.expect(key, seqno), "key {key} as of {seqno}");
     }
 
     pub(super) fn act_at_random(&self) {
@@ -266,5 +236,26 @@ impl Store {
             6 if key != other => self.write(key.min(other), key.max(other), None),
             _ => self.sync(),
         }
+    }
+}
+
+impl Model for Store {
+    type Picture = Picture;
+
+    fn picture(&self) -> Picture {
+        self.reclaim();
+        Picture::of(&self.promises, &self.disk, self.mistake)
+    }
+
+    fn judge(picture: Picture) {
+        picture.judge(1);
+    }
+
+    fn check(&self) {
+        (0..KEYS).for_each(|key| self.get(key));
+    }
+
+    fn live_on(&self) {
+        live_on(self);
     }
 }
