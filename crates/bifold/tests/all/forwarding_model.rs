@@ -25,7 +25,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use self::store::Store;
 use crate::{
-    modeled::{KEYS, execute, wait},
+    modeled::{Act, KEYS, execute, wait},
     schedules,
 };
 
@@ -89,7 +89,7 @@ const MISTAKES: [Mistake; 17] = [
 
 /// Threads that write, run GC, sync, flush, merge, reclaim and read.
 fn run(mistake: Option<Mistake>) {
-    let acts: [(fn(&Store), usize); 9] = [
+    let acts: [Act<Store>; 9] = [
         (Store::write_at_random, 7),
         (Store::gc, 4),
         (Store::gc, 4),

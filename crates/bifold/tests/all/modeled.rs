@@ -142,12 +142,15 @@ pub trait Model: Send + Sync + Sized + 'static {
     fn live_on(&self);
 }
 
+/// What a thread does to a model, and how many times.
+pub type Act<M> = (fn(&M), usize);
+
 /// One execution: threads that do something so many times each, one that takes pictures, and what must be true
 /// afterwards.
-pub fn execute<M: Model>(store: M, acts: &[(fn(&M), usize)], pictures: usize) {
+pub fn execute<M: Model>(store: M, acts: &[Act<M>], pictures: usize) {
     let store = Arc::new(store);
     let taken = Arc::new(Unscheduled::new(Vec::new()));
-    let start = |&(act, times): &(fn(&M), usize)| {
+    let start = |&(act, times): &Act<M>| {
         let store = Arc::clone(&store);
         thread::spawn(move || (0..times).for_each(|_| act(&store)))
     };

@@ -25,7 +25,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use self::{disk::GROUPS, store::Store};
 use crate::{
-    modeled::{KEYS, execute, wait},
+    modeled::{Act, KEYS, execute, wait},
     schedules,
 };
 
@@ -78,7 +78,7 @@ const MISTAKES: [Mistake; 15] = [
 
 /// Threads that write, run GC, sync, reclaim and read.
 fn run(mistake: Option<Mistake>) {
-    let acts: [(fn(&Store), usize); 7] = [
+    let acts: [Act<Store>; 7] = [
         (Store::act_at_random, 5),
         (Store::act_at_random, 5),
         (|store| store.gc(thread_rng().gen_range(0..GROUPS)), 3),
