@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A **unit** is what one GC run has moved: one forwarding file, with a table of rows for each source. Rows are ten
-//! bytes in memory and on disk. A value that has moved twice is found through two tables.
+//! bytes on disk and 13 in memory. A value that has moved twice is found through two tables.
 //!
 //! **What is exact.** A row is used up when the version it is for leaves the index or is written with a newer pointer.
 //! Both happen by an edit of the manifest, and so does the installation of a unit. Rows are counted as used when that
@@ -51,6 +51,9 @@ struct ForwardingTable {
 
 /// Rows that are spread evenly have parts with so many of them, or up to twice as many: about one line of a cache.
 const PART_ROWS: usize = 4;
+
+/// What a row takes in memory: itself and its share of the parts.
+const ROW_MEMORY_BYTES: u64 = (size_of::<Row>() + size_of::<u32>() / PART_ROWS) as u64;
 
 impl ForwardingTable {
     fn of(unit: FileId, forwards: forward::Forwards) -> Self {
@@ -189,7 +192,7 @@ impl Forwarding {
             }
         }
         let has_own = own_bytes(&units) + bytes <= own_bytes_max(budget);
-        let may_borrow = !has_own && self.memory_bytes() + bytes <= values.saturating_mul(size_of::<Row>() as u64);
+        let may_borrow = !has_own && self.memory_bytes() + bytes <= values.saturating_mul(ROW_MEMORY_BYTES);
         let lent = if may_borrow { budget.borrow(bytes) } else { None };
         let memory = lent.map_or_else(|| Granted::Own(budget.take_anyway(bytes)), Granted::Lent);
         self.tables.store(Arc::new(tables));
