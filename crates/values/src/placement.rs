@@ -45,6 +45,9 @@ pub struct Profile {
     /// It learns only from rewrites which values of this length and above are dead. [`Placement::note_overwritten`]
     /// reports an estimate in advance.
     pub learns_from_rewrites: Option<usize>,
+    /// Its [`Placement::note_overwritten`] looks up where the overwritten record of a sample is. Then short values are
+    /// sampled, too: they may overwrite long ones.
+    pub finds_overwritten: bool,
     /// While its file exists, the value of a pointer is the record at that offset of it. So [`Placement::read`] is
     /// called only when the file is deleted, where a value need not be kept.
     pub reads_by_address: bool,
@@ -180,8 +183,9 @@ pub trait Placement: Send + Sync {
 
     /// Commits have overwritten about so many more bytes of records; only snapshots still see those. This is an
     /// estimate, from a sample of the commits and the part of the index in memory. `find` asks the whole index where
-    /// the overwritten record of the sample is. Called only for placements with [`Profile::learns_from_rewrites`].
-    fn note_overwritten(&self, _bytes: u64, _find: &dyn Fn() -> Option<Pointer>) {}
+    /// the overwritten record of the sample is, and says how many bytes such a record stands for. Called only for
+    /// placements with [`Profile::learns_from_rewrites`].
+    fn note_overwritten(&self, _bytes: u64, _find: &dyn Fn() -> Option<(Pointer, u64)>) {}
 
     /// The stale estimate: bytes that [`Placement::space`] counts as live and that are probably dead. Nobody knows
     /// which.

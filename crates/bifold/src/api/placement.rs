@@ -38,6 +38,7 @@
 //!             separates_from,
 //!             separates_at_rewrite: false,
 //!             learns_from_rewrites: None,
+//!             finds_overwritten: false,
 //!             reads_by_address: true,
 //!             copies_percent: Profile::COPIES_PERCENT,
 //!         }

@@ -276,9 +276,7 @@ impl Tree {
             name,
             routes: profile.separates_from.is_some(),
             separates: profile.separates(),
-            overwrites: profile
-                .learns_from_rewrites
-                .map(|separated_from| Overwrites::of(separated_from, store.space().live_bytes, entries)),
+            overwrites: Overwrites::of(&profile, store.space().live_bytes, entries),
             history: Mutex::default(),
             scans: Habits::default(),
             looks: Looks::default(),

@@ -96,6 +96,7 @@ const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
 const SHORT_GC: Test = Test::Unit("bifold", "gc::tests::short_gc_waits_for_no_flush");
+const OVERWRITTEN: Test = Test::Unit("bifold", "commit::overwrites::");
 const STREAMS_SAMPLES: Test = Test::Unit("bifold-values", "streams::dead::");
 const STREAMS_PLANS: Test = Test::Integration("bifold-values", "plans", "streams_picks");
 
@@ -160,6 +161,7 @@ pub const ALL: &[Planted] = &[
     bug("refused_for_a_job", ALONE),
     bug("written_is_in_memory", COLD),
     bug("short_gc_waits_for_flushes", SHORT_GC),
+    bug("short_values_overwrite_nothing", OVERWRITTEN),
     bug("samples_stay_behind", STREAMS_PLANS),
     bug("samples_go_with_their_file", STREAMS_SAMPLES),
     bug("leftovers_before_manifest", LEFTOVERS),

@@ -136,6 +136,7 @@ impl Placement for DiffKv {
             separates_from: Some(large_from),
             separates_at_rewrite: true,
             learns_from_rewrites: Some(options.separates_from().min(large_from)),
+            finds_overwritten: false,
             reads_by_address: true,
             copies_percent: Profile::COPIES_PERCENT,
         }
@@ -180,7 +181,7 @@ impl Placement for DiffKv {
         self.ordered.space()
     }
 
-    fn note_overwritten(&self, bytes: u64, _find: &dyn Fn() -> Option<Pointer>) {
+    fn note_overwritten(&self, bytes: u64, _find: &dyn Fn() -> Option<(Pointer, u64)>) {
         self.ordered.stale().add(bytes);
     }
 

@@ -19,6 +19,7 @@ impl Placement for Inline {
             separates_from: None,
             separates_at_rewrite: false,
             learns_from_rewrites: None,
+            finds_overwritten: false,
             reads_by_address: true,
             copies_percent: Profile::COPIES_PERCENT,
         }

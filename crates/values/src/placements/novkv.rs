@@ -205,6 +205,7 @@ impl Placement for NovKv {
             separates_from,
             separates_at_rewrite: false,
             learns_from_rewrites: separates_from,
+            finds_overwritten: false,
             reads_by_address: false,
             copies_percent: Profile::COPIES_PERCENT,
         }
@@ -293,7 +294,7 @@ impl Placement for NovKv {
         ValueSpace { files, total_bytes, live_bytes, drained_bytes: 0, left_out_bytes }
     }
 
-    fn note_overwritten(&self, bytes: u64, _find: &dyn Fn() -> Option<Pointer>) {
+    fn note_overwritten(&self, bytes: u64, _find: &dyn Fn() -> Option<(Pointer, u64)>) {
         self.shared.stale.add(bytes);
     }
 

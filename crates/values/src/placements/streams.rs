@@ -268,6 +268,7 @@ impl Placement for Streams {
             separates_from,
             separates_at_rewrite: false,
             learns_from_rewrites: separates_from,
+            finds_overwritten: true,
             reads_by_address: true,
             copies_percent: COPIES_PERCENT,
         }
@@ -378,9 +379,9 @@ impl Placement for Streams {
         edit.added.iter().for_each(|meta| files.remove(meta.id));
     }
 
-    fn note_overwritten(&self, bytes: u64, find: &dyn Fn() -> Option<Pointer>) {
-        let place = find().map(|known| self.shared.forwarding.resolve(known));
-        if let Some(place) = place
+    fn note_overwritten(&self, _bytes: u64, find: &dyn Fn() -> Option<(Pointer, u64)>) {
+        let found = find().map(|(known, bytes)| (self.shared.forwarding.resolve(known), bytes));
+        if let Some((place, bytes)) = found
             && let Ok(offset) = u32::try_from(place.offset)
             && self.shared.files.get(place.file).is_some()
         {

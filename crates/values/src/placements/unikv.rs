@@ -118,6 +118,7 @@ impl Placement for UniKv {
             separates_from: None,
             separates_at_rewrite: true,
             learns_from_rewrites: None,
+            finds_overwritten: false,
             reads_by_address: true,
             copies_percent: Profile::COPIES_PERCENT,
         }

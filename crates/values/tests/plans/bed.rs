@@ -119,7 +119,7 @@ impl Bed {
         let overwritten = addresses(self);
         self.put(&keys, len);
         for old in overwritten.into_iter().flatten() {
-            self.store.note_overwritten(old.len.into(), &|| Some(old));
+            self.store.note_overwritten(old.len.into(), &|| Some((old, old.len.into())));
         }
     }
 
