@@ -48,7 +48,7 @@ impl Picture {
             store.act_at_random();
         }
         store.gc(thread_rng().gen_range(0..GROUPS));
-        store.picture().judge(power_losses - 1);
+        Self::of(&store.promises, &store.disk, store.mistake).judge(power_losses - 1);
         live_on(&store);
     }
 }
