@@ -11,8 +11,9 @@
 //!   compared with the bytes that are written, and the sum is off by √n of n such pieces at most: 100 MiB are 3200, ±
 //!   1.8 %.
 //! * **Short values** that stay inline may overwrite long ones. If the placement looks up where the overwritten record
-//!   is, they are sampled as if they were of mean length, and the record that is found says how much it is. Otherwise
-//!   they are not: about as many long values overwrite short ones, and count as if those were long.
+//!   is, they are sampled by the mean length, in which short values count as nothing: where long ones are rare, so are
+//!   lookups. The record that is found says how much it is. Otherwise they are not sampled: about as many long values
+//!   overwrite short ones, and count as if those were long.
 //! * **The lookup** uses memory only, and does not ask whether the value is live: any version of the key, deleted or
 //!   not, is one that some rewrite will drop. A filter that is not in memory says yes.
 
@@ -51,8 +52,7 @@ pub(crate) struct Overwrites {
 }
 
 impl Overwrites {
-    /// For a tree with this many bytes of live values and this many entries.
-    /// `None` if its placement need not know.
+    /// For a tree with this many bytes of live values and this many entries; `None` if its placement need not know.
     pub fn of(profile: &Profile, live_bytes: u64, entries: u64) -> Option<Self> {
         Some(Self {
             separated_from: AtomicUsize::new(profile.learns_from_rewrites?),
@@ -90,7 +90,7 @@ pub(crate) struct Sampled<'a> {
     tree: &'a Tree,
     key: &'a [u8],
     seqno: SeqNo,
-    /// The length that it was sampled by, and what that stands for.
+    /// The length that it was sampled by, not 0, and what that stands for.
     own_bytes: u64,
     bytes: u64,
 }
@@ -116,6 +116,7 @@ impl Op<'_> {
             (Act::Put(_) | Act::PutUntil(..), None)
                 if overwrites.are_found && !planted!("short_values_overwrite_nothing") =>
             {
+                overwrites.put(0);
                 overwrites.mean_bytes.load(Relaxed)
             }
             _ => return None,
@@ -132,7 +133,7 @@ impl Sampled<'_> {
         if self.overwrites_older() {
             let found = || {
                 let older = self.find_older()?;
-                Some((older, u64::from(older.len) * self.bytes / self.own_bytes.max(1)))
+                Some((older, u64::from(older.len) * self.bytes / self.own_bytes))
             };
             self.tree.placement().note_overwritten(self.bytes, &found);
         }
@@ -253,7 +254,28 @@ mod tests {
         assert_eq!(db.stats().gc.index_lookups, 0);
     }
 
-    /// Half of the updates are short, whatever it overwrites.
+    /// Each sample costs a lookup in the index.
+    #[test]
+    fn short_values_are_sampled_as_rarely_as_long_ones_are_put() {
+        let profile = Profile {
+            name: "finds",
+            separates_from: Some(192),
+            separates_at_rewrite: false,
+            learns_from_rewrites: Some(192),
+            finds_overwritten: true,
+            reads_by_address: true,
+            copies_percent: 25,
+        };
+        let overwrites = Overwrites::of(&profile, 0, 0).unwrap();
+        let mut sampled = 0;
+        for seqno in 0..100_000 {
+            overwrites.put(if seqno % 1000 == 0 { 100_000 } else { 0 });
+            sampled += u64::from(sampled_bytes(seqno, overwrites.mean_bytes.load(Relaxed)).is_some());
+        }
+        assert!((100..1000).contains(&sampled), "{sampled} of 100000, of which 100 are long");
+    }
+
+    /// Half of the updates are short, whatever they overwrite.
     #[test]
     fn what_short_values_overwrite_is_estimated_by_its_length() {
         let db = open(&MemoryFs::new(), PlacementKind::Streams);

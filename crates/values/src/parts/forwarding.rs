@@ -34,7 +34,7 @@ use super::{
     value_files::ValueFile,
 };
 
-/// Where the values of one file have moved, by one GC run. What leads to a row is in one line of a cache.
+/// Where the values of one file have moved, by one GC run.
 #[derive(Debug)]
 struct ForwardingTable {
     /// The forwarding file.
