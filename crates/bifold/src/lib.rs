@@ -114,4 +114,4 @@ pub use read::{
     scan::Range,
     undamaged::{DamagedBlock, Undamaged},
 };
-pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange};
+pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange, WriteCache};

@@ -35,6 +35,7 @@
 //! | `scan` | an iterator over the snapshot with the own writes in it |
 //! | `validate` | the two steps of a commit |
 //! | `memory` | the bound on all of this |
+//! | `write_cache` | [`WriteCache`]: writes gathered like those of a transaction, and committed when they are many |
 
 mod begin;
 mod handle;
@@ -43,9 +44,11 @@ pub(crate) mod memory;
 mod reads;
 mod scan;
 mod validate;
+mod write_cache;
 mod writes;
 
 pub use begin::{Isolation, TransactionOptions};
 pub use handle::Transaction;
 pub use scan::TransactionRange;
+pub use write_cache::WriteCache;
 pub use writes::Savepoint;

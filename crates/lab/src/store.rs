@@ -1,6 +1,7 @@
 //! The stores that can be measured, behind one small trait.
 
 pub mod bifold;
+pub mod cached;
 #[cfg(feature = "fjall")]
 pub mod fjall;
 #[cfg(feature = "lmdb")]
@@ -120,6 +121,7 @@ pub trait Store: Send + Sync {
 pub fn open(name: &str, dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
     match name {
         "bifold" => Ok(Box::new(bifold::BifoldStore::open(dir, options.clone())?)),
+        cached::CachedStore::NAME => Ok(Box::new(cached::CachedStore::open(dir, options.clone())?)),
         _ => name.parse::<Peer>()?.open(dir, options),
     }
 }

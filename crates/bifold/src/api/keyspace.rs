@@ -49,7 +49,7 @@ impl Keyspace {
         Self { handle, tree }
     }
 
-    pub(super) fn handle(&self) -> &Arc<Handle> {
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 

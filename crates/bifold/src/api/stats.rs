@@ -169,7 +169,7 @@ pub struct MemoryStats {
     pub values: u64,
     /// Reserved for compaction buffers.
     pub compaction: u64,
-    /// In open transactions: what they have read and written.
+    /// In open transactions, what they have read and written; in write caches, what they have gathered.
     pub transactions: u64,
     /// Of files that are read through mapped pages: at most `mapped_bytes_max`, not part of the limit. So many bytes of
     /// the process's resident memory may be pages that it shares with the system's page cache.

@@ -228,7 +228,7 @@ impl Transaction {
             Act::Put(value) => (value, PutWhat::Value(None)),
             _ => unreachable!("a put"),
         };
-        self.writes.set(keyspace, key, Some(put), &self.charge)
+        self.writes.set(keyspace, key, Some(put), &self.charge).map(drop)
     }
 
     /// Gives `key` an operand: see [`Keyspace::merge`]. It reads nothing, so a serializable commit does not depend on
@@ -242,11 +242,11 @@ impl Transaction {
         let (key, operand) = (key.as_ref(), operand.as_ref());
         self.check(keyspace, key, Act::Merge(operand))?;
         let Some(before) = self.writes.look(keyspace.tree().keyspace, key) else {
-            return self.writes.set(keyspace, key, Some((operand, PutWhat::Operand)), &self.charge);
+            return self.writes.set(keyspace, key, Some((operand, PutWhat::Operand)), &self.charge).map(drop);
         };
         let what = before.as_ref().map_or(PutWhat::Value(None), |put| put.what);
         let both = combined(keyspace.tree(), key, (before.as_ref().map(|put| &*put.value), operand))?;
-        self.writes.set(keyspace, key, Some((&both, what)), &self.charge)
+        self.writes.set(keyspace, key, Some((&both, what)), &self.charge).map(drop)
     }
 
     /// Deletes `key`. It is no error if the key does not exist.
@@ -256,7 +256,7 @@ impl Transaction {
     pub fn delete(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
         let key = key.as_ref();
         self.check(keyspace, key, Act::Delete)?;
-        self.writes.set(keyspace, key, None, &self.charge)
+        self.writes.set(keyspace, key, None, &self.charge).map(drop)
     }
 
     /// Deletes all keys in `range`, those that others put there before this transaction is committed included. It reads

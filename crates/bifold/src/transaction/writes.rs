@@ -119,7 +119,7 @@ fn bytes_of_undo(undo: &Undo) -> u64 {
 }
 
 impl Writes {
-    /// Writes a value or an operand to `key`, or deletes it.
+    /// Writes a value or an operand to `key`, or deletes it. Returns whether that replaces another write of the key.
     ///
     /// # Errors
     /// [`Error::TransactionTooLarge`]; nothing is changed then.
@@ -129,7 +129,7 @@ impl Writes {
         key: &[u8],
         put: Option<(&[u8], PutWhat)>,
         charge: &Charge,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let value_bytes = put.map_or(0, |(value, _)| value.len());
         let bytes = (key.len() + value_bytes) as u64 + WRITE_OVERHEAD_BYTES;
         let notes = !self.savepoints.is_empty();
@@ -138,7 +138,7 @@ impl Writes {
             .of(keyspace)
             .keys
             .insert(key.into(), put.map(|(value, what)| Put { value: Value::copy_of(value), what }));
-        let keyspace = keyspace.tree().keyspace;
+        let (keyspace, has_replaced) = (keyspace.tree().keyspace, before.is_some());
         match (notes, before) {
             (true, before) => {
                 if before.is_some() {
@@ -150,7 +150,7 @@ impl Writes {
             (false, Some(before)) => charge.give_back(bytes_of_write(key, before.as_ref())),
             (false, None) => {}
         }
-        Ok(())
+        Ok(has_replaced)
     }
 
     /// Deletes a range.

@@ -53,3 +53,4 @@ mod values;
 mod waiting_model;
 mod waits;
 mod write_back_model;
+mod write_caches;

@@ -11,7 +11,7 @@ use bifold_lab::{
     PhaseReport, Plan, Runner, Store, Workload,
     choose::Distribution,
     keys::Order,
-    store::{bifold::BifoldStore, peer::Peer},
+    store::{bifold::BifoldStore, cached::CachedStore, peer::Peer},
     values::Sizes,
 };
 use clap::{
@@ -130,6 +130,10 @@ pub struct BenchArgs {
     /// Measure this store instead of Bifold.
     #[arg(long, value_name = "NAME", value_parser = peers())]
     pub peer: Option<Peer>,
+
+    /// Gather writes in a cache of this size, as HashKV's stores do: a crash loses what is in it.
+    #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size, conflicts_with_all = ["peer", "compare"])]
+    pub write_cache: Option<u64>,
 
     /// Compare with peers, and with Bifold under other options (NAME=VALUE), in turns; separate several by commas.
     #[arg(long, value_name = "WITH", num_args = 0..=1, require_equals = true, default_missing_value = "rocksdb")]
@@ -270,7 +274,11 @@ impl BenchArgs {
 
     fn options(&self, dir: &Path, global: &Global) -> Result<Options> {
         match self.peer {
-            None => open::prepared(dir, global, self.placement.as_deref()),
+            None => {
+                let options = open::prepared(dir, global, self.placement.as_deref())?;
+                let of_transactions = self.write_cache.or(options.transaction_bytes_max);
+                Ok(Options { transaction_bytes_max: of_transactions, ..options })
+            }
             Some(_) => open::overlaid(Options::default(), global, self.placement.as_deref()),
         }
     }
@@ -307,9 +315,13 @@ impl BenchArgs {
 }
 
 fn open_store(args: &BenchArgs, dir: &Path, options: Options) -> Result<Box<dyn Store>> {
-    making(|| match args.peer {
-        None => Ok(Box::new(BifoldStore::open(dir, options)?) as Box<dyn Store>),
-        Some(peer) => Ok(peer.open(dir, &options)?),
+    making(|| {
+        let store: Box<dyn Store> = match args.peer {
+            None if args.write_cache.is_some() => Box::new(CachedStore::open(dir, options)?),
+            None => Box::new(BifoldStore::open(dir, options)?),
+            Some(peer) => peer.open(dir, &options)?,
+        };
+        Ok(store)
     })
 }
 

@@ -15,7 +15,7 @@ use crate::{Plan, Scale, Workload, given::Input, store::Peer, values::Sizes};
 pub(super) const ALL: &[Maker] = &[rivals];
 
 /// Bifold's placements, and its LSM-tree set up as LevelDB is.
-const PLACEMENTS: [&str; 7] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv", LIKE_LEVELDB];
+const PLACEMENTS: [&str; 8] = ["inline", "wisckey", "hashkv", "novkv", "diffkv", "unikv", "streams", LIKE_LEVELDB];
 
 /// The stores and workloads of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

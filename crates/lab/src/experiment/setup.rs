@@ -7,7 +7,7 @@ use crate::{
     plan::Changes,
     scale::Scale,
     spec::{Act, PageCache, Step},
-    store::Peer,
+    store::{Peer, cached::CachedStore},
     values::Sizes,
 };
 
@@ -76,6 +76,13 @@ impl Setup {
     #[must_use]
     pub fn of(store: &str, set: Vec<String>) -> Self {
         Self { series: store.to_owned(), store: store.to_owned(), set }
+    }
+
+    /// Behind a write cache of this many bytes, at least so many that some values fit.
+    #[must_use]
+    pub fn cached(self, bytes: u64) -> Self {
+        let setup = self.set(format!("transaction_bytes_max={}", bytes.max(64 << 10)));
+        Self { store: CachedStore::NAME.to_owned(), ..setup }
     }
 
     /// With one more option.

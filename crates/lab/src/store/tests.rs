@@ -27,10 +27,12 @@ type Open = Box<dyn Fn(&Path, &Options) -> Box<dyn Store>>;
 fn stores() -> Vec<(&'static str, Open)> {
     let bifold: Open =
         Box::new(|dir: &Path, options: &Options| Box::new(bifold::BifoldStore::open(dir, options.clone()).unwrap()));
+    let cached: Open =
+        Box::new(|dir: &Path, options: &Options| Box::new(cached::CachedStore::open(dir, options.clone()).unwrap()));
     let peers = Peer::ALL.into_iter().filter(|peer| peer.built_in());
     let peers =
         peers.map(|peer| (peer.name(), Box::new(move |dir: &Path, o: &Options| peer.open(dir, o).unwrap()) as Open));
-    [("bifold", bifold)].into_iter().chain(peers).collect()
+    [("bifold", bifold), (cached::CachedStore::NAME, cached)].into_iter().chain(peers).collect()
 }
 
 /// Values from 20 bytes on are separated if a store separates any.

@@ -15,6 +15,7 @@ const ERRNO: Test = Test::Proof("errno");
 const METAMORPHIC: Test = Test::Proof("metamorphic");
 const TRANSACTIONS: Test = Test::Proof("transactions");
 const POWER: Test = Test::Proof("power");
+const WRITE_CACHES: Test = Test::Integration("bifold", "all", "write_caches::");
 const OVERLOOKS: Test = Test::Unit("bifold", "transaction::validate::tests");
 const AT_ONCE: Test = Test::Unit("bifold-values", "value_files::ahead::");
 const SYNCS: Test = Test::Unit("bifold", "wal::tests::");
@@ -239,6 +240,8 @@ pub const ALL: &[Planted] = &[
     bug("transaction_ignores_deletes", TRANSACTIONS),
     bug("transaction_overlooks_tables", TRANSACTIONS),
     bug("transaction_overlooks_flush", OVERLOOKS),
+    bug("write_cache_drains_in_two", WRITE_CACHES),
+    bug("write_cache_is_emptied_first", WRITE_CACHES),
     bug("damage_is_empty", AT_ONCE),
     bug("ignore_errors_of_stretches", AT_ONCE),
     bug("expired_lets_older_back", EXPIRY),
