@@ -44,7 +44,9 @@ const BYTES_MAX: u64 = 512 << 20;
 /// drained has the promises of any commit, and a crash keeps all that one drain wrote or nothing of it.
 ///
 /// Reads of the cache see its writes. The keyspace itself, its ranges and snapshots see them from the next drain on:
-/// [`drain`](WriteCache::drain) before a scan.
+/// [`drain`](WriteCache::drain) before a scan. Threads may share it. The write that fills it waits until all is committed,
+/// and other writers to it wait with it, so do not write to it from a compaction filter or an event listener, which may
+/// be what the commit waits for.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("bifold-doc-write-cache-{}", std::process::id()));

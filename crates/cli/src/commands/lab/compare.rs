@@ -73,7 +73,7 @@ pub struct CompareArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub threads: usize,
 
-    /// How much data: tiny, small, medium or large.
+    /// How much data: tiny, small, medium, device (with 1 GiB of memory for each store) or large.
     #[arg(long, value_name = "SCALE", default_value = "small")]
     pub scale: Scale,
 
