@@ -217,7 +217,7 @@ impl Engine {
         };
         self.notices.close(&synced);
         if self.health.close() {
-            self.tables.remover().finish();
+            self.dir.remover().finish();
             self.events.finish();
             self.work.stop();
             if let Some(pins) = self.dir.pins() {

@@ -110,8 +110,8 @@ pub enum Error {
         /// What it says.
         reason: String,
     },
-    /// Open transactions, and write caches, would take more memory than they may. Nothing of this one was committed, and nothing was
-    /// changed by the call that returned this.
+    /// Open transactions, and write caches, would take more memory than they may. Nothing of this one was committed,
+    /// and nothing was changed by the call that returned this.
     TransactionTooLarge {
         /// Bytes that all of them would take.
         bytes: u64,
@@ -301,7 +301,8 @@ impl fmt::Display for Error {
             Self::TransactionTooLarge { bytes, bytes_max } => write!(
                 f,
                 "open transactions and write caches would take {bytes} bytes, they may take {bytes_max}; nothing was \
-                 committed; split the transaction, read less in it, end others, or raise `transaction_bytes_max` or `memory_limit`"
+                 committed; split the transaction, read less in it, end others, or raise `transaction_bytes_max` or \
+                 `memory_limit`"
             ),
             Self::ChangesGone { since, first } => write!(
                 f,

@@ -18,6 +18,7 @@ use std::{
 
 use bifold_contract::{Error, IoSource, Result};
 
+pub(crate) use self::reader::Obsolete;
 pub use self::{
     counters::{IoCounters, IoTotals},
     observer::FileObserver,
@@ -30,6 +31,7 @@ use crate::{
     open_files::{OpenFiles, OpenFilesTotals, Written},
     own::own,
     pins::Pins,
+    remover::Remover,
 };
 
 /// Open files without any other limit: what Linux allows a process at most by default.
@@ -46,6 +48,7 @@ pub struct Dir {
     observed: Arc<Observed>,
     /// Asked before a file is removed.
     pins: Option<Arc<Pins>>,
+    remover: Arc<Remover>,
     /// Reads by calls go past the system's cache.
     reads_directly: bool,
 }
@@ -64,6 +67,7 @@ impl Dir {
             syncs: Arc::default(),
             observed: Arc::default(),
             pins: None,
+            remover: Arc::default(),
             reads_directly: false,
         }
     }
@@ -92,6 +96,12 @@ impl Dir {
     #[must_use]
     pub fn pins(&self) -> Option<&Arc<Pins>> {
         self.pins.as_ref()
+    }
+
+    /// Removes files of this directory and its clones that nobody reads any more.
+    #[must_use]
+    pub fn remover(&self) -> &Arc<Remover> {
+        &self.remover
     }
 
     pub(crate) fn file_system(&self) -> &Arc<dyn FileSystem> {
@@ -378,6 +388,7 @@ impl Dir {
             syncs: Arc::default(),
             observed: Arc::default(),
             pins: None,
+            remover: Arc::default(),
             reads_directly: self.reads_directly,
         }
     }

@@ -1,15 +1,15 @@
 //! Removes files that are no longer needed.
 //!
-//! Removing a file of some MiB takes the system a millisecond, and the last holder of a version may have a hundred of
-//! them. A reader must not pay for that. So a separate thread removes files, once there is one; before that, and after
-//! its end, they are removed at once.
+//! Removing a file of some MiB takes the system a millisecond, more where it discards blocks of the device, and the
+//! last holder of a version may have a hundred of them. Neither readers nor jobs should pay for that. So a separate
+//! thread removes files, once there is one; before that, and after its end, they are removed at once.
 
 use std::sync::{
     Mutex, PoisonError,
     mpsc::{self, Receiver, Sender},
 };
 
-use crate::{Dir, Reader};
+use crate::dir::Obsolete;
 
 /// Removes files, on another thread if there is one.
 #[derive(Debug, Default)]
@@ -24,26 +24,9 @@ enum Errand {
     Notify(Sender<()>),
 }
 
-/// A file to remove. Its handle is dropped afterwards, since closing the file frees the space.
-#[derive(Debug)]
-struct Obsolete {
-    dir: Dir,
-    name: String,
-    _handle: Reader,
-}
-
-impl Obsolete {
-    fn remove(self) {
-        // A file that stays only takes space. The failure was counted, and recovery removes what the manifest does
-        // not name.
-        let _counted = self.dir.remove(&self.name);
-    }
-}
-
 impl Remover {
-    /// Removes `name` in `dir`, which `handle` has open.
-    pub fn remove(&self, dir: &Dir, name: String, handle: Reader) {
-        let file = Obsolete { dir: dir.clone(), name, _handle: handle };
+    /// Removes a file.
+    pub(crate) fn remove(&self, file: Obsolete) {
         match self.send(Errand::Remove(file)) {
             Some(Errand::Remove(file)) => file.remove(),
             Some(Errand::Notify(_)) | None => {}
@@ -93,39 +76,45 @@ mod tests {
 
     use bifold_contract::IoSource;
 
-    use super::*;
-    use crate::memory::MemoryFs;
+    use crate::{Dir, memory::MemoryFs};
 
-    fn file(dir: &Dir, name: &str) -> Reader {
+    fn dir() -> Dir {
+        let dir = Dir::new(Arc::new(MemoryFs::default()), "/d".as_ref());
+        dir.create_dir().unwrap();
+        dir
+    }
+
+    /// Makes a file that nobody reads any more.
+    fn leave(dir: &Dir, name: &str) {
         dir.create(name, IoSource::Flush).unwrap().append(&[b"x"]).unwrap();
-        dir.open(name).unwrap()
+        dir.open(name).unwrap().remove_when_unused();
     }
 
     #[test]
     fn without_a_thread_files_are_removed_at_once() {
-        let dir = Dir::new(Arc::new(MemoryFs::default()), "/d".as_ref());
-        dir.create_dir().unwrap();
-        let remover = Remover::default();
-        remover.remove(&dir, "a".into(), file(&dir, "a"));
+        let dir = dir();
+        leave(&dir, "a");
         assert!(dir.list().unwrap().is_empty());
-        remover.wait();
+        dir.remover().wait();
     }
 
     #[test]
     fn with_a_thread_files_are_removed_after_waiting_and_after_its_end() {
-        let dir = Dir::new(Arc::new(MemoryFs::default()), "/d".as_ref());
-        dir.create_dir().unwrap();
-        let remover = Remover::default();
-        let work = remover.work();
-        remover.remove(&dir, "a".into(), file(&dir, "a"));
-        assert_eq!(dir.list().unwrap(), ["a"], "the thread has not started yet");
+        let dir = dir();
+        let work = dir.remover().work();
+        leave(&dir, "a");
+        assert_eq!(
+            (dir.list().unwrap(), dir.open_files().open),
+            (vec!["a".to_owned()], 1),
+            "no thread has started yet"
+        );
         let thread = thread::spawn(work);
-        remover.wait();
-        assert!(dir.list().unwrap().is_empty());
-        remover.remove(&dir, "b".into(), file(&dir, "b"));
-        remover.finish();
+        dir.remover().wait();
+        assert_eq!((dir.list().unwrap().len(), dir.open_files().open), (0, 0));
+        leave(&dir, "b");
+        dir.remover().finish();
         thread.join().unwrap();
-        remover.remove(&dir, "c".into(), file(&dir, "c"));
+        leave(&dir, "c");
         assert!(dir.list().unwrap().is_empty());
     }
 }

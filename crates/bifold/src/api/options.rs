@@ -154,7 +154,8 @@ pub struct Options {
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
     /// The most bytes that all open transactions together take for their writes and for what they have read, and write
-    /// caches for what they gather. The block cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made smaller where that asks for it.
+    /// caches for what they gather. The block cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made
+    /// smaller where that asks for it.
     #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub transaction_bytes_max: Option<u64>,
     /// How long commits are kept for [`Db::changes`](crate::Db::changes). Logs stay that long, and have the values that

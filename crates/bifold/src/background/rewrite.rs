@@ -7,13 +7,11 @@
 use std::{ops::Bound, sync::Arc};
 
 use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
-use bifold_index::{
-    compaction::{
-        narrow::TableCut,
-        parts::{self, Part},
-    },
-    table::TableContext,
+use bifold_index::compaction::{
+    narrow::TableCut,
+    parts::{self, Part},
 };
+use bifold_io::remover::Remover;
 
 use crate::{
     background::{
@@ -56,7 +54,7 @@ pub(crate) struct Rewrites {
     pub health: Arc<Health>,
     pub work: Arc<Work>,
     /// With the thread that deletes what a part has replaced.
-    pub tables: Arc<TableContext>,
+    pub remover: Arc<Remover>,
     pub waits: Arc<Waits>,
     pub outcomes: Arc<Outcomes>,
     pub flusher: Arc<Flusher>,
@@ -160,7 +158,7 @@ impl Rewrites {
         let outcome = self.outcomes.end_of_job(tree, Took::Tables(job), outcome);
         self.outcomes.end_compaction(tree.keyspace, job);
         drop(at_work);
-        self.tables.remover().wait();
+        self.remover.wait();
         outcome
     }
 

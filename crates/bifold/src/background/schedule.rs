@@ -19,8 +19,7 @@ mod choice;
 use std::sync::Arc;
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Millis, Result, SeqNo, planted};
-use bifold_index::table::TableContext;
-use bifold_io::{fs::FileLock, threads::Threads};
+use bifold_io::{fs::FileLock, remover::Remover, threads::Threads};
 use bifold_values::placement::GcJob;
 
 use self::choice::{Choice, Garbage, Load, Role, choose};
@@ -172,7 +171,7 @@ pub(crate) struct Scheduler {
     pub room: Arc<Room>,
     pub state: Arc<State>,
     /// With the thread that deletes files.
-    pub tables: Arc<TableContext>,
+    pub remover: Arc<Remover>,
     pub waits: Arc<Waits>,
     pub outcomes: Arc<Outcomes>,
     pub flusher: Arc<Flusher>,
@@ -202,7 +201,7 @@ impl Scheduler {
             let thread = self.threads.spawn(&format!("bifold-{number}"), work)?;
             self.work.has_threads([thread]);
         }
-        let remover = self.threads.spawn("bifold-remover", Box::new(self.tables.remover().work()))?;
+        let remover = self.threads.spawn("bifold-remover", Box::new(self.remover.work()))?;
         self.work.has_threads([remover]);
         if let Some(tells) = self.events.work() {
             self.work.has_threads([self.threads.spawn("bifold-events", tells)?]);
@@ -345,7 +344,7 @@ impl Scheduler {
     pub fn wait_idle(&self) -> Result<()> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
         let _waiting = self.waits.look_until(who, on, || self.is_idle())?;
-        self.tables.remover().wait();
+        self.remover.wait();
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
         let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.room.held_up(p, job)));
         held_up.map_or(Ok(()), Err)

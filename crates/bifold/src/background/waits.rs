@@ -7,8 +7,7 @@ use std::{
 };
 
 use bifold_contract::Result;
-use bifold_index::table::TableContext;
-use bifold_io::Clock;
+use bifold_io::{Clock, remover::Remover};
 
 use crate::{
     background::work::Work,
@@ -42,7 +41,7 @@ pub(crate) struct Waits {
     pub pace: Arc<Pace>,
     pub room: Arc<Room>,
     /// With the thread that deletes files.
-    pub tables: Arc<TableContext>,
+    pub remover: Arc<Remover>,
     /// Who does background work in a caller's thread, if callers do it. It holds this, so this does not hold it.
     pub in_caller: OnceLock<Weak<dyn DueWork>>,
 }

@@ -165,7 +165,7 @@ impl Shared {
             work: Arc::clone(&self.work),
             pace: Arc::clone(&self.pace),
             room: Arc::clone(&self.room),
-            tables: Arc::clone(&self.tables),
+            remover: Arc::clone(self.dir.remover()),
             in_caller: OnceLock::new(),
         }
     }
@@ -297,7 +297,7 @@ impl Shared {
             signal: Arc::clone(&self.signal),
             health: Arc::clone(&self.health),
             work: Arc::clone(&self.work),
-            tables: Arc::clone(&self.tables),
+            remover: Arc::clone(self.dir.remover()),
             waits: Arc::clone(waits),
             outcomes: Arc::clone(outcomes),
             flusher: Arc::clone(flusher),
@@ -387,7 +387,7 @@ impl Parts {
             space: Arc::clone(&of.space),
             room: Arc::clone(&of.room),
             state: Arc::clone(&of.state),
-            tables: Arc::clone(&of.tables),
+            remover: Arc::clone(of.dir.remover()),
             waits: Arc::clone(&waits),
             outcomes,
             flusher: Arc::clone(&flusher),

@@ -1,5 +1,5 @@
-//! HashKV's write cache (§3.2 there): writes of a keyspace are gathered in memory, where a newer write of a key replaces
-//! an older one, and are committed together when they are many.
+//! HashKV's write cache (§3.2 there): writes of a keyspace are gathered in memory, where a newer write of a key
+//! replaces an older one, and are committed together when they are many.
 //!
 //! ```text
 //! put, delete ─▶ gathered: the newest write of each key ─▶ full? ─▶ one commit: values, log, memtable
@@ -44,9 +44,9 @@ const BYTES_MAX: u64 = 512 << 20;
 /// drained has the promises of any commit, and a crash keeps all that one drain wrote or nothing of it.
 ///
 /// Reads of the cache see its writes. The keyspace itself, its ranges and snapshots see them from the next drain on:
-/// [`drain`](WriteCache::drain) before a scan. Threads may share it. The write that fills it waits until all is committed,
-/// and other writers to it wait with it, so do not write to it from a compaction filter or an event listener, which may
-/// be what the commit waits for.
+/// [`drain`](WriteCache::drain) before a scan. Threads may share it. The write that fills it waits until all is
+/// committed, and other writers to it wait with it, so do not write to it from a compaction filter or an event
+/// listener, which may be what the commit waits for.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("bifold-doc-write-cache-{}", std::process::id()));
@@ -77,8 +77,8 @@ pub struct WriteCache {
 }
 
 impl Keyspace {
-    /// A cache that gathers up to `bytes_max` bytes of writes to this keyspace: keys, values, and 96 bytes for each. The
-    /// write that reaches this limit commits all of them. They are counted as writes of open transactions are, so
+    /// A cache that gathers up to `bytes_max` bytes of writes to this keyspace: keys, values, and 96 bytes for each.
+    /// The write that reaches this limit commits all of them. They are counted as writes of open transactions are, so
     /// [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), by default a sixteenth of
     /// `memory_limit`, is a limit, too.
     ///

@@ -132,7 +132,8 @@ pub struct BenchArgs {
     pub peer: Option<Peer>,
 
     /// Gather writes in a cache of this size, as HashKV's stores do: a crash loses what is in it.
-    #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size, conflicts_with_all = ["peer", "compare"])]
+    #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size)]
+    #[arg(conflicts_with_all = ["peer", "compare"])]
     pub write_cache: Option<u64>,
 
     /// Compare with peers, and with Bifold under other options (NAME=VALUE), in turns; separate several by commas.

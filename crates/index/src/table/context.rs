@@ -2,11 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use bifold_io::remover::Remover;
-
 use crate::cache::BlockCache;
 
-/// The block cache, the budget for indexes and filters held outside it, and the remover of files.
+/// The block cache, and the budget for indexes and filters held outside it.
 ///
 /// Tables opened when the budget is used up read their index and filter through the cache: slower, but memory stays
 /// capped.
@@ -15,7 +13,6 @@ pub struct TableContext {
     cache: BlockCache,
     metadata_capacity_bytes: u64,
     metadata_bytes: AtomicU64,
-    remover: Remover,
 }
 
 impl TableContext {
@@ -26,7 +23,6 @@ impl TableContext {
             cache: BlockCache::new(cache_bytes),
             metadata_capacity_bytes: metadata_bytes,
             metadata_bytes: AtomicU64::new(0),
-            remover: Remover::default(),
         }
     }
 
@@ -47,12 +43,6 @@ impl TableContext {
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes.load(Relaxed)
-    }
-
-    /// Removes the files of obsolete tables.
-    #[must_use]
-    pub fn remover(&self) -> &Remover {
-        &self.remover
     }
 
     /// Takes `bytes` from the budget if there is room.

@@ -22,7 +22,7 @@ use bifold_format::{
         tombstones,
     },
 };
-use bifold_io::{Dir, Reader, SCRATCH_BYTES, remover::Remover, with_scratch};
+use bifold_io::{Dir, Reader, SCRATCH_BYTES, with_scratch};
 
 /// Blocks of at most so many bytes, uncompressed, are read through mapped pages: those of the default size, too. Longer
 /// ones are read by calls.
@@ -314,9 +314,9 @@ impl TableFile {
         &self.dir
     }
 
-    /// Removes the file.
-    pub(super) fn remove_by(&self, remover: &Remover) {
-        remover.remove(&self.dir, names::table(self.id), self.reader.clone());
+    /// Removes the file when nobody reads it any more.
+    pub(super) fn remove_when_unused(&self) {
+        self.reader.remove_when_unused();
     }
 }
 

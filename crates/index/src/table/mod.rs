@@ -439,7 +439,7 @@ impl Drop for Table {
             self.context.give_back(held.bytes);
         }
         if self.obsolete.load(Ordering::Acquire) {
-            self.file.remove_by(self.context.remover());
+            self.file.remove_when_unused();
         }
     }
 }

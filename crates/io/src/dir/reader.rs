@@ -164,7 +164,8 @@ impl Reader {
         mapped.unwrap_or_else(|| self.is_in_memory(offset, len))
     }
 
-    /// Removes the file when the last clone is dropped. Until then it can be opened again. A failure is counted.
+    /// Removes the file when the last clone is dropped, on the thread of [`Dir::remover`] if there is one. Until then
+    /// it can be opened again. A failure is counted.
     pub fn remove_when_unused(&self) {
         self.slot.is_obsolete.store(true, Ordering::Release);
     }
@@ -237,11 +238,30 @@ impl SharedReader {
 
 impl Drop for SharedReader {
     fn drop(&mut self) {
-        self.release();
         if *self.is_obsolete.get_mut() {
-            // A file that stays only takes space. The failure was counted, and recovery removes what the manifest
-            // does not name.
-            let _counted = self.dir.remove_path(&self.path);
+            let (path, entry) = (Arc::clone(&self.path), Arc::clone(&self.entry));
+            self.dir.remover.remove(Obsolete { dir: self.dir.clone(), path, entry });
+        } else {
+            self.release();
         }
+    }
+}
+
+/// A file that nobody reads any more.
+#[derive(Debug)]
+pub(crate) struct Obsolete {
+    dir: Dir,
+    path: Arc<Path>,
+    /// The open file, which has its mapping.
+    entry: Arc<Entry>,
+}
+
+impl Obsolete {
+    /// Removes it. That it is closed afterwards frees the space, and takes the system longest.
+    pub(crate) fn remove(self) {
+        // A file that stays only takes space. The failure was counted, and recovery removes what the manifest does
+        // not name.
+        let _counted = self.dir.remove_path(&self.path);
+        self.dir.files.release(&self.entry);
     }
 }

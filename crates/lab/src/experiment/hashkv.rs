@@ -118,8 +118,8 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 1, figure 6",
         title: "Load and updates",
-        note: "HyperLevelDB and PebblesDB are missing. The paper's stores have a write cache of 64 MiB, whose contents a \
-        crash loses. Here only `hashkv, cached`, which is shown and not judged, has one, of the same share of the data.",
+        note: "HyperLevelDB and PebblesDB are missing. The paper's stores have a write cache of 64 MiB, whose contents \
+        a crash loses. Here only `hashkv, cached` has one, of the same share of the data; it is shown and not judged.",
         arms: setups.iter().flatten().map(|setup| setup.arm(&plan, &steps)).collect(),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &ALL_PHASES),
