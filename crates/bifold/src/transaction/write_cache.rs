@@ -167,7 +167,7 @@ impl WriteCache {
     /// Drains the cache and ends it. Dropping it does the same, and says nothing of errors.
     ///
     /// # Errors
-    /// As [`WriteCache::drain`]; what is gathered is lost then. So it is if the database was closed before.
+    /// As [`WriteCache::drain`]; what is gathered may be lost then. It is lost if the database was closed before.
     pub fn close(self) -> Result<()> {
         self.drain()
     }

@@ -11,7 +11,7 @@ use crate::Result;
 /// A Bifold database whose writes to the default keyspace are gathered in a cache. What is not a get is asked of the
 /// database itself, after the cache was drained.
 pub struct CachedStore {
-    // Before the database that it writes to.
+    // Dropped before the database that it writes to.
     cache: WriteCache,
     store: BifoldStore,
 }

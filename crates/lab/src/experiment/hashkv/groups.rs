@@ -70,8 +70,8 @@ pub(super) fn e15(scale: Scale, seed: u64) -> Experiment {
         paper: Paper::HashKv,
         place: "experiment 15, figure 20a, d",
         title: "Size of the groups",
-        note: "Log segments and the write cache (figure 20 b, c, e, f) have no counterpart: a group is one file, and \
-        nothing is overwritten in memory. Groups are a 512th to a 32nd of the data, the paper's a 2560th to a 160th.",
+        note: "Log segments (figure 20 b, e) have no counterpart, as a group is one file, and the write cache (figure \
+        20 c, f) is not varied. Groups are a 512th to a 32nd of the data, the paper's a 2560th to a 160th.",
         arms,
         views: vec![
             View::lines("Updates in P3", RATE, KOPS, "P3", label, true),
