@@ -81,10 +81,11 @@ fn dead_share(file: &ValueFile) -> f64 {
 
 impl Placement for AppendOnly {
     fn profile(&self) -> Profile {
-        let separates_from = usize::try_from(self.options.now().separate_from_bytes).ok();
+        let separates_from = Some(self.options.now().separates_from());
         Profile {
             name: NAME,
             separates_from,
+            hears_of_short_values: false,
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             finds_overwritten: false,
@@ -96,7 +97,7 @@ impl Placement for AppendOnly {
     /// The value is in its file before the log record that points there is written.
     fn write(&self, op: WriteOp<'_>, seqno: SeqNo) -> Result<Option<Pointer>> {
         match op {
-            WriteOp::Put { key, value } if value.len() as u64 >= self.options.now().separate_from_bytes => {
+            WriteOp::Put { key, value } if value.len() >= self.options.now().separates_from() => {
                 self.log.append(seqno, key, value).map(Some)
             }
             // GC looks keys up in the index, so a file need not know of deletes.

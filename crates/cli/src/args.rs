@@ -241,7 +241,8 @@ pub enum Command {
     /// Copy a database into a new one with another placement of values.
     #[command(
         long_about = "Copy a database into a new one with another placement of values: inline, wisckey, hashkv, novkv, \
-            diffkv, unikv or streams. The placement of a database cannot change; this makes another database.\n\n\
+            diffkv, unikv, streams, or auto, which new databases have: streams for values of 16 KiB and more. The \
+            placement of a database cannot change; this makes another database.\n\n\
             All keyspaces are copied in key order. Each keeps its options, except the placement and what --set changes \
             for all of them, such as keyspace.values.separate_from_bytes=1KiB. Database options in --options and --set \
             apply to DST. SRC is opened read-only, so no process can write to it meanwhile. At the end DST is reopened \
@@ -462,7 +463,7 @@ pub struct ConvertArgs {
     pub src: PathBuf,
     /// The directory of the new database; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Its placement: inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
+    /// Its placement: auto, inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }

@@ -46,7 +46,7 @@ pub enum Dead {
 /// let plain = Case::new(PlacementKind::Inline).separated(Separated::Never);
 /// assert!(!plain.separates());
 /// let cold_log = Case::new(PlacementKind::HashKv).with(|keyspace| keyspace.values.hashkv.cold = Cold::Log);
-/// assert_eq!(cold_log.options().keyspace.values.separate_from_bytes, u64::from(bifold_conformance::MIN_BYTES));
+/// assert_eq!(cold_log.options().keyspace.values.separate_from_bytes, Some(u64::from(bifold_conformance::MIN_BYTES)));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Case {
@@ -66,7 +66,7 @@ impl Case {
     #[must_use]
     pub fn new(placement: PlacementKind) -> Self {
         let values = Values {
-            separate_from_bytes: u64::from(MIN_BYTES),
+            separate_from_bytes: Some(u64::from(MIN_BYTES)),
             space_target: 100.0,
             file_bytes: 2 << 10,
             ..Values::default()

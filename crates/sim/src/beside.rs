@@ -41,7 +41,7 @@ const READERS: usize = 2;
 const OPENS: u64 = 500;
 
 fn options(seed: u64) -> Options {
-    let values = Values { separate_from_bytes: 64, file_bytes: 64 << 10, ..Values::default() };
+    let values = Values { separate_from_bytes: Some(64), file_bytes: 64 << 10, ..Values::default() };
     let keyspace = KeyspaceOptions { table_bytes: 16 << 10, values, ..KeyspaceOptions::default() };
     Options {
         memory_limit: 4 << 20,

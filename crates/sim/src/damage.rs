@@ -108,7 +108,7 @@ impl Fixture {
         // So that other seeds stay what they were.
         let placement = if seed % 13 == 12 { PlacementKind::Streams } else { placement };
         set.keyspaces[0].placement = placement;
-        set.keyspaces[0].values.separate_from_bytes = 16;
+        set.keyspaces[0].values.separate_from_bytes = Some(16);
         set.database.keyspace = set.keyspaces[0].clone();
         set.database.memory_limit = MEMORY_LIMIT;
         let is_killed = seed / 6 % 2 == 1;

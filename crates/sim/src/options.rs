@@ -198,7 +198,7 @@ fn keyspace(random: &mut Random) -> KeyspaceOptions {
 fn values(random: &mut Random) -> Values {
     // In this order, so that old seeds that found a bug still find it.
     let mut values = Values {
-        separate_from_bytes: random.pick(&[1, 8, 64, 1000]),
+        separate_from_bytes: Some(random.pick(&[1, 8, 64, 1000])),
         space_target: random.pick(&[1.05, 1.1, 1.5]),
         hashkv: HashKv {
             victim: random.pick(&[Victim::Greedy, Victim::CostBenefit, Victim::GreedyRandom(2), Victim::Random]),

@@ -77,7 +77,7 @@ fn options(seed: u64) -> OptionSet {
         compaction: Compaction::TwoLayer(TwoLayer { unsorted_bytes, scan_merge_runs: random.pick(&[2, 4]) }),
         hash_index: Some(HashIndex { tag_bits: random.pick(&[4, 16]), ..HashIndex::default() }),
         values: Values {
-            separate_from_bytes: 100,
+            separate_from_bytes: Some(100),
             space_target: random.pick(&[1.05, 1.3]),
             // Otherwise merges, which happen with nearly each flush, do the work of GC.
             unikv: UniKv { gc_threshold: 0.1, ..UniKv::default() },

@@ -85,7 +85,7 @@ fn options(seed: u64) -> Options {
 
 fn keyspace(mut keyspace: KeyspaceOptions, seed: u64) -> KeyspaceOptions {
     keyspace.placement = PLACEMENTS[(seed % PLACEMENTS.len() as u64) as usize];
-    keyspace.values.separate_from_bytes = 64;
+    keyspace.values.separate_from_bytes = Some(64);
     keyspace
 }
 

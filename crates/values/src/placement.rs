@@ -39,6 +39,8 @@ pub struct Profile {
     /// Values of this length and above are written to a value file before the log record that points at them. `None`:
     /// commits need not call [`Placement::write`].
     pub separates_from: Option<usize>,
+    /// Commits call [`Placement::write`] for shorter values, too: it notes what they overwrite.
+    pub hears_of_short_values: bool,
     /// Some values are moved or separated while streams are rewritten, so a trivial move needs the consent of
     /// [`Placement::may_move`].
     pub separates_at_rewrite: bool,

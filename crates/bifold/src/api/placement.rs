@@ -36,6 +36,7 @@
 //!         Profile {
 //!             name: "keep_all",
 //!             separates_from,
+//!             hears_of_short_values: false,
 //!             separates_at_rewrite: false,
 //!             learns_from_rewrites: None,
 //!             finds_overwritten: false,

@@ -105,6 +105,21 @@ impl Op<'_> {
         (self.key.len() + rest) as u64 + OP_OVERHEAD_BYTES
     }
 
+    /// Whether the placement need not hear of it: its value stays inline, and what it may overwrite is of no concern.
+    /// So short values cost what they cost where none is separated.
+    pub fn bypasses_placement(&self) -> bool {
+        let tree = &**self.tree;
+        match self.act {
+            _ if !tree.routes => true,
+            Act::Put(value) | Act::PutUntil(value, _) => {
+                value.len() < tree.separates_from()
+                    && !tree.hears_of_short_values
+                    && tree.overwrites.as_ref().is_none_or(|overwrites| overwrites.ignore(value.len()))
+            }
+            _ => false,
+        }
+    }
+
     /// Gives it to the placement, which may separate its value. Returns where that is then.
     ///
     /// # Errors

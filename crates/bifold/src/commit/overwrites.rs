@@ -67,6 +67,11 @@ impl Overwrites {
         self.separated_from.store(separated_from, Relaxed);
     }
 
+    /// Whether no value of this length that stays inline is sampled: none was separated so far that it might overwrite.
+    pub fn ignore(&self, len: usize) -> bool {
+        len < self.separated_from.load(Relaxed) && !(self.are_found && self.mean_bytes.load(Relaxed) > 0)
+    }
+
     /// How many samples could not be read.
     pub fn unread(&self) -> u64 {
         self.unread.load(Relaxed)
@@ -260,6 +265,7 @@ mod tests {
         let profile = Profile {
             name: "finds",
             separates_from: Some(192),
+            hears_of_short_values: false,
             separates_at_rewrite: false,
             learns_from_rewrites: Some(192),
             finds_overwritten: true,

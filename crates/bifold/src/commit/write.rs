@@ -34,9 +34,6 @@ use crate::{
     waiting::{sync::FairLock, visible::LastVisible},
 };
 
-/// The approximate size of an encoded pointer.
-const POINTER_BYTES: usize = 12;
-
 /// The largest commit, in bytes: what one log record can hold, with a margin.
 pub(crate) const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
 
@@ -161,38 +158,27 @@ impl Committer {
         durability: Durability,
         laps: &mut Laps<'_>,
     ) -> Result<SeqNo> {
-        if ops.iter().all(|op| !op.tree.routes) {
+        if ops.iter().all(Op::bypasses_placement) {
             return self.log_and_apply(wal, (ops, ops), durability, laps);
         }
-        let mut pointers = Vec::with_capacity(ops.len() * POINTER_BYTES);
-        let mut ends = Vec::with_capacity(ops.len());
-        let mut sampled = Vec::new();
-        for (op, seqno) in ops.iter().zip(wal.next_seqno()..) {
-            let start = pointers.len();
+        // Nothing is allocated where all values stay inline, as most short ones do.
+        let (mut pointers, mut ends, mut sampled) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, (op, seqno)) in ops.iter().zip(wal.next_seqno()..).enumerate() {
             let pointer = op.route(seqno)?;
             if let Some(pointer) = pointer {
                 if let Act::PutUntil(_, instant) = op.act {
                     pointers.extend(expiry::encode(instant));
                 }
                 pointer::encode(pointer, &mut pointers);
+                ends.push((at, pointers.len()));
             }
-            ends.push((start, pointers.len()));
             sampled.extend(op.sample(seqno, pointer));
         }
-        let separated: Vec<Op<'_>> = ops
-            .iter()
-            .zip(ends)
-            .map(|(op, (start, end))| {
-                let act = match op.act {
-                    _ if start == end => op.act,
-                    Act::PutUntil(..) => Act::PointerUntil(&pointers[start..end]),
-                    _ => Act::Pointer(&pointers[start..end]),
-                };
-                Op { act, ..*op }
-            })
-            .collect();
-        laps.end(Step::Values);
-        let last = self.log_and_apply(wal, (&separated, ops), durability, laps)?;
+        laps.end_if(Step::Values, !ends.is_empty());
+        let last = match ends.is_empty() {
+            true => self.log_and_apply(wal, (ops, ops), durability, laps)?,
+            false => self.log_and_apply(wal, (&separated(ops, &pointers, &ends), ops), durability, laps)?,
+        };
         sampled.iter().for_each(Sampled::report);
         Ok(last)
     }
@@ -280,6 +266,21 @@ impl Committer {
         }
         if full.is_empty() { Ok(false) } else { self.state.seal(wal, &full).map(|()| true) }
     }
+}
+
+/// `ops` with addresses for values that were separated: for each its place in `ops` and where its address ends in
+/// `pointers`.
+fn separated<'a>(ops: &[Op<'a>], pointers: &'a [u8], ends: &[(usize, usize)]) -> Vec<Op<'a>> {
+    let (mut ops, mut start) = (ops.to_vec(), 0);
+    for &(at, end) in ends {
+        let pointer = &pointers[start..end];
+        ops[at].act = match ops[at].act {
+            Act::PutUntil(..) => Act::PointerUntil(pointer),
+            _ => Act::Pointer(pointer),
+        };
+        start = end;
+    }
+    ops
 }
 
 /// The change feed needs the files that a commit names, which was appended last.

@@ -32,12 +32,13 @@ impl State {
     /// it is opened again, it has the old options or the new ones.
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<bool> {
         self.health.takes_writes()?;
-        options.check()?;
-        let options = &self.merge_operators.resolve(&tree.name, options)?;
+        let options = self.merge_operators.resolve(&tree.name, options)?;
         {
             let mut manifest = self.manifest.hold();
             tree.readable(&self.health)?;
             let stored = tree.options();
+            let options = &options.resolved_for(&stored);
+            options.check()?;
             can_become(&tree.name, &stored, options)?;
             if stored == *options {
                 return Ok(false);
@@ -67,7 +68,11 @@ impl State {
     /// As [`State::set_options`]; [`Error::InvalidArgument`] when they differ and the database is open read-only.
     pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<bool> {
         let stored = tree.options();
-        if *options == KeyspaceOptions::default() || *options == stored {
+        if *options == KeyspaceOptions::default() {
+            return Ok(false);
+        }
+        let options = &options.resolved_for(&stored);
+        if *options == stored {
             return Ok(false);
         }
         options.check()?;

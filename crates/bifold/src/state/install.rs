@@ -321,6 +321,7 @@ impl State {
     pub fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<Tree>> {
         self.health.takes_writes()?;
         options.check()?;
+        let options = &options.resolved();
         let mut manifest = self.manifest.hold();
         if let Some(existing) = self.trees.named(name) {
             return Ok(existing);

@@ -53,7 +53,10 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
         PlacementKind::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
         PlacementKind::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
         PlacementKind::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
-        PlacementKind::Streams => ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?),
+        // Only a manifest that Bifold has not written leaves it open.
+        PlacementKind::Streams | PlacementKind::Auto => {
+            ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?)
+        }
         PlacementKind::Own(name) => match own {
             OwnPlacements::Of(registry, _) => {
                 ValueStore::of(Arc::clone(&files), registry.open(name, &files, of_values)?)

@@ -56,6 +56,8 @@ pub(crate) struct Tree {
     pub name: String,
     /// Commits pass their operations to the placement, which may separate values.
     pub routes: bool,
+    /// They pass it those with short values, too.
+    pub hears_of_short_values: bool,
     /// Some values are separated, by commits or by rewrites.
     pub separates: bool,
     /// Estimates how much its commits overwrite, for a placement that learns this from rewrites alone.
@@ -275,6 +277,7 @@ impl Tree {
             keyspace,
             name,
             routes: profile.separates_from.is_some(),
+            hears_of_short_values: profile.hears_of_short_values,
             separates: profile.separates(),
             overwrites: Overwrites::of(&profile, store.space().live_bytes, entries),
             history: Mutex::default(),

@@ -21,7 +21,7 @@ pub struct Bed {
 /// Options with which a few hundred entries make many files.
 pub fn small(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },

@@ -21,7 +21,7 @@ pub const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 /// Small files, and values on either side of every limit.
 pub fn options(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         hashkv: HashKv { group_bytes: 8 << 10, groups_max: 16, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
         file_bytes: 16 << 10,

@@ -97,7 +97,7 @@ impl EventListener for Notebook {
 }
 
 fn options(placement: PlacementKind, workers: Workers, listener: &Arc<Notebook>) -> Options {
-    let values = Values { separate_from_bytes: 64, file_bytes: 16 << 10, ..Values::default() };
+    let values = Values { separate_from_bytes: Some(64), file_bytes: 16 << 10, ..Values::default() };
     let keyspace = KeyspaceOptions { values, ..tiny().keyspace }.with_placement(placement);
     Options { workers, keyspace, listener: Listener::new(Arc::clone(listener) as _), ..tiny() }
 }

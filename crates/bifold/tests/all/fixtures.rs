@@ -98,7 +98,7 @@ enum Act {
 /// says so.
 fn values_spelled_out() -> Values {
     Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         space_target: 100.0,
         file_bytes: 4 << 10,
         compression: Compression::None,
@@ -142,7 +142,8 @@ fn inline_spelled_out(values: Values) -> KeyspaceOptions {
 
 /// A keyspace for each compression, compaction, and way to write blocks.
 fn keyspaces() -> [Named; 3] {
-    let plain = inline_spelled_out(Values { cache: CachedValues::None, ..Values::default() });
+    let values = Values { separate_from_bytes: Some(192), cache: CachedValues::None, ..Values::default() };
+    let plain = inline_spelled_out(values);
     let tiered = Compaction::Tiered(Tiered { size_ratio: 4, levels: 7, space_percent: 200 });
     let two_layer = Compaction::TwoLayer(TwoLayer { unsorted_bytes: 1 << 30, scan_merge_runs: 8 });
     let (lz4, zstd) = (Compression::Lz4, Compression::Zstd);

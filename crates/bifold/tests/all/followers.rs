@@ -20,7 +20,7 @@ type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn options(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 16 << 10, ..HashKv::default() },
         ..Values::default()

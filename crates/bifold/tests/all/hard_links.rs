@@ -14,7 +14,7 @@ const ALL: [PlacementKind; 7] = PlacementKind::ALL;
 
 fn options(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 32,
+        separate_from_bytes: Some(32),
         diffkv: DiffKv { large_bytes: 60, ..DiffKv::default() },
         ..Values::default()
     };

@@ -10,7 +10,7 @@ use crate::support::{TempDir, entries, tiny};
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn options(placement: PlacementKind) -> Options {
-    let values = Values { separate_from_bytes: 64, file_bytes: 16 << 10, ..Values::default() };
+    let values = Values { separate_from_bytes: Some(64), file_bytes: 16 << 10, ..Values::default() };
     Options { keyspace: KeyspaceOptions { values, ..tiny().keyspace }.with_placement(placement), ..tiny() }
 }
 

@@ -25,7 +25,7 @@ const DIR: &str = "/db";
 
 fn options(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 64 << 10, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 64, ..DiffKv::default() },

@@ -25,7 +25,7 @@ const KEYS: u32 = 600;
 /// Each placement that separates values, with files of a few KiB.
 fn placements() -> Vec<(&'static str, Options)> {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },

@@ -8,6 +8,7 @@ mod bed;
 mod changes;
 mod checkpoints;
 mod copies;
+mod default_placement;
 mod events;
 mod expiry;
 mod filters;

@@ -51,7 +51,7 @@ fn put(db: &Db, n: u32) -> Result<CommitNotice> {
 }
 
 fn options(placement: PlacementKind, workers: Workers) -> Options {
-    let values = Values { separate_from_bytes: 64, file_bytes: 16 << 10, ..Values::default() };
+    let values = Values { separate_from_bytes: Some(64), file_bytes: 16 << 10, ..Values::default() };
     Options { workers, keyspace: KeyspaceOptions { values, ..tiny().keyspace }.with_placement(placement), ..tiny() }
 }
 

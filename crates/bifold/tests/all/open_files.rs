@@ -17,7 +17,7 @@ const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 /// Tables and value files so small that there are hundreds.
 fn options(placement: PlacementKind, workers: Workers) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 2 << 10,
         hashkv: HashKv { group_bytes: 4 << 10, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },

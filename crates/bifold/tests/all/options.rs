@@ -30,7 +30,7 @@ type Contents = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn separated(placement: PlacementKind) -> KeyspaceOptions {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },
@@ -85,7 +85,7 @@ fn changed(options: &KeyspaceOptions) -> KeyspaceOptions {
         placement: options.placement,
         hash_index: options.hash_index,
         values: Values {
-            separate_from_bytes: 20,
+            separate_from_bytes: Some(20),
             space_target: 1.3,
             file_bytes: 4 << 10,
             compression: Compression::Lz4,
@@ -161,7 +161,7 @@ fn each_placement_changes_its_knobs_while_it_is_written_to() {
                 options.values.hashkv.cold = colds[turns % 4];
                 options.values.hashkv.victim = victims[turns % 4];
                 options.values.diffkv.merge = merges[turns % 4];
-                options.values.separate_from_bytes = [1, 64, 200][turns % 3];
+                options.values.separate_from_bytes = Some([1, 64, 200][turns % 3]);
                 changer.set_options(options.clone()).unwrap();
                 assert_eq!(changer.options(), options);
                 turns += 1;
@@ -189,7 +189,7 @@ fn values_are_separated_from_the_length_in_force() {
     for placement in PLACEMENTS.into_iter().filter(|p| !matches!(p, PlacementKind::Inline | PlacementKind::UniKv)) {
         let dir = TempDir::new();
         let mut options = separated(placement);
-        options.values.separate_from_bytes = u64::MAX;
+        options.values.separate_from_bytes = Some(u64::MAX);
         options.values.diffkv.large_bytes = u64::MAX;
         let db = Db::open_with(dir.join("db"), with(options.clone())).unwrap();
         let keyspace = db.default_keyspace();
@@ -197,13 +197,13 @@ fn values_are_separated_from_the_length_in_force() {
         put_all(0);
         db.flush().unwrap();
         assert_eq!(db.stats().space.values_bytes, 0, "{placement:?}");
-        options.values.separate_from_bytes = 100;
+        options.values.separate_from_bytes = Some(100);
         keyspace.set_options(options.clone()).unwrap();
         put_all(1);
         db.flush().unwrap();
         assert!(db.stats().space.values_bytes > 5000, "{placement:?}");
         // What was separated is dead now, though nothing is separated any more.
-        options.values.separate_from_bytes = u64::MAX;
+        options.values.separate_from_bytes = Some(u64::MAX);
         keyspace.set_options(options).unwrap();
         (0..50_u8).step_by(2).for_each(|n| keyspace.delete([n]).unwrap());
         (1..50_u8).step_by(2).for_each(|n| keyspace.put([n], [2; 100]).unwrap());
@@ -317,7 +317,7 @@ fn what_cannot_change_is_refused_and_changes_nothing() {
     for (given, says) in [
         (
             KeyspaceOptions { placement: PlacementKind::HashKv, ..stored.clone() },
-            &["`inline`", "`hashkv`", "bifold convert"],
+            &["`streams`", "`hashkv`", "bifold convert"],
         ),
         (
             KeyspaceOptions { hash_index: Some(index), compression: Compression::Zstd, ..stored.clone() },
@@ -345,7 +345,7 @@ fn a_database_that_is_not_opened_because_of_its_options_can_be_opened_at_once() 
     for workers in [Workers::Caller, Workers::Threads(2)] {
         let keyspace = KeyspaceOptions { placement: PlacementKind::WiscKey, ..tiny().keyspace };
         let refused = Db::open_with(dir.join("db"), Options { workers, keyspace, ..tiny() }).unwrap_err().to_string();
-        assert!(refused.contains("`inline`") && refused.contains("`wisckey`"), "{refused}");
+        assert!(refused.contains("`streams`") && refused.contains("`wisckey`"), "{refused}");
         let db = Db::open_with(dir.join("db"), tiny()).unwrap();
         check_filled(db.default_keyspace(), 100, "first");
         db.close().unwrap();
@@ -436,7 +436,7 @@ fn options_of_a_database_of_an_older_version_can_change() {
     let db = open().unwrap();
     let hashkv = db.existing_keyspace("hashkv").unwrap().unwrap();
     let (before, stored) = (entries(hashkv.iter()), hashkv.options());
-    assert_eq!((stored.values.separate_from_bytes, stored.values.hashkv.cold), (64, Cold::Log));
+    assert_eq!((stored.values.separate_from_bytes, stored.values.hashkv.cold), (Some(64), Cold::Log));
     let mut new = stored;
     new.values.hashkv.cold = Cold::Segments;
     hashkv.set_options(new.clone()).unwrap();

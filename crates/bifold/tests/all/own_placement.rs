@@ -27,7 +27,7 @@ fn registered() -> Registry {
 
 fn own() -> KeyspaceOptions {
     let mut keyspace = KeyspaceOptions { placement: PlacementKind::own(example::NAME).unwrap(), ..tiny().keyspace };
-    (keyspace.values.separate_from_bytes, keyspace.values.file_bytes) = (1, 4 << 10);
+    (keyspace.values.separate_from_bytes, keyspace.values.file_bytes) = (Some(1), 4 << 10);
     keyspace
 }
 
@@ -128,7 +128,7 @@ fn a_keyspace_with_an_unknown_placement_is_not_created() {
     drop(db);
     // As the default keyspace's, too: its placement is asked for when it is opened.
     let error = Db::open_with(dir.join("db"), Options { keyspace: own(), ..tiny() }).unwrap_err().to_string();
-    assert!(error.contains("keyspace `default` has placement `inline`, which cannot be changed"), "{error}");
+    assert!(error.contains("keyspace `default` has placement `streams`, which cannot be changed"), "{error}");
     let error = Db::open_with(dir.join("new"), Options { keyspace: own(), ..tiny() }).unwrap_err().to_string();
     assert!(error.contains("keyspace `default` has placement `append_only`"), "{error}");
 }
@@ -158,7 +158,7 @@ fn a_factory_gets_the_options_of_the_keyspace_and_may_refuse_them() {
                      options: &placement::Settings|
           -> bifold::Result<Box<dyn placement::Placement>> {
         counted.fetch_add(1, Ordering::Relaxed);
-        if options.now().separate_from_bytes > 100 {
+        if options.now().separates_from() > 100 {
             return Err(Error::InvalidArgument { what: "values".into(), reason: "too long for me".into() });
         }
         example::AppendOnly::open(files, options)
@@ -168,7 +168,7 @@ fn a_factory_gets_the_options_of_the_keyspace_and_may_refuse_them() {
     let db = Db::open_with(dir.join("db"), Options { placements, ..tiny() }).unwrap();
     assert_eq!(calls.load(Ordering::Relaxed), 0);
     let mut refused = own();
-    refused.values.separate_from_bytes = 101;
+    refused.values.separate_from_bytes = Some(101);
     let error = db.keyspace("papers", refused).unwrap_err().to_string();
     assert!(error.contains("too long for me"), "{error}");
     fill(&db.keyspace("papers", own()).unwrap(), 10, "x");

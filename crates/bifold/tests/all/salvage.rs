@@ -17,7 +17,7 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn separated(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
         ..Values::default()

@@ -36,7 +36,7 @@ fn bytes_by_source_add_up_to_the_files() {
 fn the_parts_of_space_are_all_there_is_in_the_directory() {
     for placement in [PlacementKind::Inline, PlacementKind::WiscKey, PlacementKind::HashKv] {
         let values = Values {
-            separate_from_bytes: 64,
+            separate_from_bytes: Some(64),
             file_bytes: 16 << 10,
             hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
             ..Values::default()
@@ -74,7 +74,7 @@ fn the_parts_of_space_are_all_there_is_in_the_directory() {
 #[test]
 fn inline_values_change_nothing_in_groups_that_never_had_the_keys() {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         hashkv: HashKv { group_bytes: 64 << 10, ..HashKv::default() },
         ..Values::default()
     };

@@ -26,7 +26,7 @@ fn in_each_placement(test: impl Fn(&Db, &Keyspace, &Keyspace)) {
     for placement in PlacementKind::ALL {
         let dir = TempDir::new();
         let mut keyspace = tiny().keyspace.with_placement(placement);
-        keyspace.values.separate_from_bytes = 64;
+        keyspace.values.separate_from_bytes = Some(64);
         keyspace.values.file_bytes = 4 << 10;
         keyspace.values.hashkv.group_bytes = 4 << 10;
         let options = Options { keyspace: keyspace.clone(), memory_limit: 4 << 20, ..tiny() };

@@ -32,7 +32,7 @@ use crate::support::{TempDir, entries, files_to_copy, tiny};
 /// Groups and files of a few KiB, so that GC runs every few hundred writes.
 fn separated(placement: PlacementKind) -> Options {
     let values = Values {
-        separate_from_bytes: 64,
+        separate_from_bytes: Some(64),
         file_bytes: 16 << 10,
         hashkv: HashKv { group_bytes: 8 << 10, ..HashKv::default() },
         diffkv: DiffKv { large_bytes: 250, ..DiffKv::default() },

@@ -218,7 +218,7 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     }
     let place = Place::new(args.dir.as_deref())?;
     let options = args.options(&place.dir, global)?;
-    let placement = options.keyspace.placement;
+    let placement = options.keyspace.resolved().placement;
     let store = open_store(args, &place.dir, options)?;
     let mut runner = Runner::new(&*store, &place.dir, plan, &args.workload)?;
     if !global.json {

@@ -71,6 +71,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
     let of_default = plans.iter().find(|plan| plan.from.name() == DEFAULT_KEYSPACE).map(|plan| plan.options.clone());
     let making = Options { keyspace: of_default.unwrap_or_default(), ..options };
     let estimate = src.stats().keyspaces.iter().map(|keyspace| keyspace.entries_estimate).sum();
+    let placement = making.keyspace.resolved().placement.name().to_owned();
     let keyspaces = fresh.fill(making, |db| {
         let progress = Progress::count("converting", estimate);
         plans.iter().map(|plan| copy(&snapshot, plan, db, &progress)).collect::<Result<Vec<_>>>()
@@ -82,7 +83,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
         .and_then(|dst| compare(&snapshot, &plans, &keyspaces, &dst, &Progress::count("comparing", entries)))
         .map_err(|failure| fresh.unfinished(failure))?;
     fresh.publish()?;
-    let (seconds, placement) = (begin.elapsed().as_secs_f64(), args.placement.clone());
+    let seconds = begin.elapsed().as_secs_f64();
     let (bytes_before, bytes_after) = (size(&args.src)?, size(&args.dst)?);
     let done = Converted { placement, keyspaces, entries, bytes, seconds, bytes_before, bytes_after };
     if global.json {
@@ -116,7 +117,7 @@ fn plans(src: &Db, args: &ConvertArgs, global: &Global) -> Result<Vec<Plan>> {
     let mut plans = Vec::new();
     for name in src.keyspace_names() {
         if let Some(from) = src.existing_keyspace(&name)? {
-            let options = options(args, global, &from.options())?.keyspace;
+            let options = options(args, global, &from.options())?.keyspace.resolved();
             plans.push(Plan { from, options });
         }
     }

@@ -25,7 +25,7 @@ fn every_placement_holds_the_same_entries() {
     let scratch = Scratch::new();
     let mut from = database(&scratch);
     let all = exported(&from);
-    for placement in ["hashkv", "novkv", "diffkv", "unikv", "wisckey", "inline"] {
+    for placement in ["novkv", "diffkv", "unikv", "wisckey", "auto", "hashkv", "inline"] {
         let to = scratch.path(placement);
         let said = bifold(&["convert", text(&from), text(&to), "--placement", placement, "--json"]).json();
         assert_eq!(
@@ -33,10 +33,11 @@ fn every_placement_holds_the_same_entries() {
             (Some(5998), Some(3000))
         );
         assert!(exported(&to) == all, "{placement}");
+        assert_eq!(said[0]["placement"], if placement == "auto" { "streams" } else { placement });
         assert_eq!(bifold(&["verify", text(&to), "--json"]).json()[0]["ok"], true);
         let values = fs::read_dir(&to).unwrap().filter(|e| text(&e.as_ref().unwrap().path()).ends_with(".val")).count();
-        // `unikv` separates values when level 0 is full.
-        assert_eq!(values == 0, ["inline", "unikv"].contains(&placement), "{placement}: {values} value files");
+        // `unikv` separates values when level 0 is full, `auto` only longer ones.
+        assert_eq!(values == 0, ["inline", "unikv", "auto"].contains(&placement), "{placement}: {values} value files");
         assert!(!scratch.path(&format!("{placement}.partial")).exists());
         from = to;
     }

@@ -62,7 +62,7 @@ struct OverStore<I: ForeignIndex> {
 /// Which placement the options mean: those of a peer usually name none, and then it is `hashkv`.
 fn placement(options: &Options) -> Result<Placement> {
     match options.keyspace.placement {
-        PlacementKind::Inline | PlacementKind::HashKv => Ok(Placement::HashKv),
+        PlacementKind::Auto | PlacementKind::HashKv => Ok(Placement::HashKv),
         PlacementKind::WiscKey => Ok(Placement::WiscKey),
         other => {
             Err(Failure::Plan(format!("{other:?} needs Bifold's own index: over another, use `hashkv` or `wisckey`")))
@@ -91,7 +91,7 @@ impl<I: ForeignIndex> OverStore<I> {
             ("layer_bytes", with.layer_bytes.to_string()),
             ("log_bytes", with.log_bytes.to_string()),
             ("space_target", with.values.space_target.to_string()),
-            ("separate_from_bytes", with.values.separate_from_bytes.to_string()),
+            ("separate_from_bytes", with.values.separates_from().to_string()),
         ];
         engine.settings.extend(own.map(|(name, value)| (format!("values.{name}"), value)));
         let store = ValueStore::open(dir.join("values"), index, with)?;

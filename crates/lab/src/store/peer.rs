@@ -73,7 +73,7 @@ impl Budget {
                 // As many memtables as in Bifold's defaults.
                 _ => options.memtable_bytes.saturating_mul(4),
             },
-            min_bytes: options.keyspace.values.separate_from_bytes,
+            min_bytes: options.keyspace.values.separates_from() as u64,
             sync: if options.durability == Durability::Sync { Sync::EveryWrite } else { Sync::Never },
             threads: match options.workers {
                 Workers::Threads(threads) => threads,

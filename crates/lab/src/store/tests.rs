@@ -38,7 +38,7 @@ fn stores() -> Vec<(&'static str, Open)> {
 /// Values from 20 bytes on are separated if a store separates any.
 fn options(durability: Durability) -> Options {
     let mut options = Options { durability, ..Options::default() };
-    options.keyspace.values.separate_from_bytes = 20;
+    options.keyspace.values.separate_from_bytes = Some(20);
     options
 }
 

@@ -187,7 +187,7 @@ impl Config {
             log_bytes: base.log_bytes.max(memtable_bytes * 4),
             keyspace: KeyspaceOptions {
                 placement,
-                values: Values { separate_from_bytes: 1, ..base.keyspace.values },
+                values: Values { separate_from_bytes: Some(1), ..base.keyspace.values },
                 compression: Compression::None,
                 table_bytes: self.table_bytes(load),
                 partition_bytes: None,

@@ -25,8 +25,12 @@ pub fn env(fs: Arc<dyn FileSystem>) -> Env {
 /// Options under which a few values fill a file, a layer, a log.
 pub fn small(placement: Placement, seed: u64) -> Options {
     let mut random = Random::new(seed ^ 0x5eed);
-    let mut values =
-        ValueOptions { separate_from_bytes: 60, space_target: 1.3, file_bytes: 2 << 10, ..ValueOptions::default() };
+    let mut values = ValueOptions {
+        separate_from_bytes: Some(60),
+        space_target: 1.3,
+        file_bytes: 2 << 10,
+        ..ValueOptions::default()
+    };
     values.hashkv.group_bytes = 2 << 10;
     values.hashkv.groups_max = 16;
     let layer_bytes = 1 << (10 + random.below(4));

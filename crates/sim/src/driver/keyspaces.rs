@@ -30,7 +30,7 @@ impl<W: Watcher> Driver<W> {
         self.watcher.before_acknowledge(&self.model)?;
         done?;
         self.model.acknowledge_change();
-        match tree.options() == options {
+        match tree.options() == options.resolved() {
             true => Ok(()),
             false => Err(Trouble::wrong("options that were set are not in force")),
         }

@@ -134,6 +134,7 @@ impl Placement for DiffKv {
         Profile {
             name: "diffkv",
             separates_from: Some(large_from),
+            hears_of_short_values: false,
             separates_at_rewrite: true,
             learns_from_rewrites: Some(options.separates_from().min(large_from)),
             finds_overwritten: false,

@@ -284,6 +284,7 @@ impl Placement for HashKv {
         Profile {
             name: "hashkv",
             separates_from: Some(self.options.now().separates_from()),
+            hears_of_short_values: true,
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             finds_overwritten: false,

@@ -17,6 +17,7 @@ impl Placement for Inline {
         Profile {
             name: "inline",
             separates_from: None,
+            hears_of_short_values: false,
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             finds_overwritten: false,

@@ -21,4 +21,4 @@ pub mod wisckey;
 
 #[cfg(test)]
 pub(crate) use self::options::SMALL;
-pub use self::options::{Settings, ValueOptions};
+pub use self::options::{SEPARATE_FROM_BYTES, Settings, ValueOptions};

@@ -203,6 +203,7 @@ impl Placement for NovKv {
         Profile {
             name: "novkv",
             separates_from,
+            hears_of_short_values: false,
             separates_at_rewrite: false,
             learns_from_rewrites: separates_from,
             finds_overwritten: false,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use bifold_contract::{
     Result,
-    option::{at_least, size, within, within_f64},
+    option::{at_least, optional_size, size, within, within_f64},
 };
 use bifold_format::compression::Compression;
 use serde::{Deserialize, Serialize};
@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 use super::{
     diffkv::options::DiffKvOptions, hashkv::options::HashKvOptions, novkv::options::NovKvOptions, unikv::UniKvOptions,
 };
+
+/// Where a placement was chosen, values of this length and above are separated unless options say otherwise.
+pub const SEPARATE_FROM_BYTES: u64 = 192;
 
 /// Which separated values are kept in the block cache. Scans, compaction and GC never put any there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,9 +37,10 @@ pub enum CachedValues {
 #[serde(default, deny_unknown_fields)]
 pub struct ValueOptions {
     /// Values of this length and above are separated from their keys, in bytes: at least 1 (HashKV §3.5, "selective KV
-    /// separation").
-    #[serde(deserialize_with = "size")]
-    pub separate_from_bytes: u64,
+    /// separation"). Unset in a new keyspace: 192, or 16 KiB with `placement = auto`. Unset for one that exists: what
+    /// it has.
+    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    pub separate_from_bytes: Option<u64>,
     /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. GC runs
     /// when there are more. Logs come on top.
     pub space_target: f64,
@@ -62,7 +66,7 @@ pub struct ValueOptions {
 impl Default for ValueOptions {
     fn default() -> Self {
         Self {
-            separate_from_bytes: 192,
+            separate_from_bytes: None,
             space_target: 1.5,
             file_bytes: 16 << 20,
             compression: Compression::None,
@@ -81,7 +85,7 @@ impl ValueOptions {
     /// # Errors
     /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.
     pub fn check(&self, at: &str) -> Result<()> {
-        at_least(&format!("{at}.separate_from_bytes"), self.separate_from_bytes, 1)?;
+        at_least(&format!("{at}.separate_from_bytes"), self.separate_from_bytes.unwrap_or(SEPARATE_FROM_BYTES), 1)?;
         within_f64(&format!("{at}.space_target"), self.space_target, 1.05, 100.0)?;
         within(&format!("{at}.file_bytes"), self.file_bytes, 1 << 10, 1 << 40)?;
         self.hashkv.check(&format!("{at}.hashkv"))?;
@@ -90,9 +94,10 @@ impl ValueOptions {
         self.unikv.check(&format!("{at}.unikv"))
     }
 
-    /// [`ValueOptions::separate_from_bytes`] as a length.
-    pub(crate) fn separates_from(&self) -> usize {
-        usize::try_from(self.separate_from_bytes).unwrap_or(usize::MAX)
+    /// The length from which values are separated, in bytes: [`ValueOptions::separate_from_bytes`] or its default.
+    #[must_use]
+    pub fn separates_from(&self) -> usize {
+        usize::try_from(self.separate_from_bytes.unwrap_or(SEPARATE_FROM_BYTES)).unwrap_or(usize::MAX)
     }
 }
 
@@ -131,7 +136,7 @@ impl Settings {
 /// For tests: files so small that a few values fill one.
 #[cfg(test)]
 pub(crate) const SMALL: ValueOptions = ValueOptions {
-    separate_from_bytes: 1,
+    separate_from_bytes: Some(1),
     space_target: 1.5,
     file_bytes: 4 << 10,
     compression: Compression::None,

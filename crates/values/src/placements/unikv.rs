@@ -116,6 +116,7 @@ impl Placement for UniKv {
         Profile {
             name: "unikv",
             separates_from: None,
+            hears_of_short_values: false,
             separates_at_rewrite: true,
             learns_from_rewrites: None,
             finds_overwritten: false,

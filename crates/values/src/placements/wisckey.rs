@@ -197,6 +197,7 @@ impl Placement for WiscKey {
         Profile {
             name: "wisckey",
             separates_from: Some(self.options.now().separates_from()),
+            hears_of_short_values: false,
             separates_at_rewrite: false,
             learns_from_rewrites: None,
             finds_overwritten: false,

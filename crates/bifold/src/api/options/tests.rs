@@ -10,6 +10,11 @@ fn toml_round_trips_and_every_option_can_be_named() {
     assert_eq!(Options::from_toml("").unwrap(), Options::default());
 }
 
+/// What a manifest stands for that says nothing of placement and length, as from before values could be separated.
+fn inline(options: KeyspaceOptions) -> KeyspaceOptions {
+    KeyspaceOptions { placement: PlacementKind::Inline, ..options }.resolved()
+}
+
 #[test]
 fn options_are_read_by_the_names_they_once_had() {
     let old = "[keyspace.compaction.leveled]\ngrowth = 8";
@@ -29,8 +34,8 @@ fn options_are_read_by_the_names_they_once_had() {
     assert_eq!(Options::renamed_word("keyspace.compaction.tiered.growth=5").unwrap().new, [tiered_ratio]);
     assert_eq!(Options::renamed_word(&format!("{tiered_ratio}=5")), None);
     let recorded = KeyspaceOptions::recorded("[compaction.tiered]\ngrowth = 5").unwrap();
-    assert_eq!(recorded, set.keyspace);
-    assert_eq!(KeyspaceOptions::recorded(&set.keyspace.record()).unwrap(), set.keyspace);
+    assert_eq!(recorded, inline(set.keyspace));
+    assert_eq!(KeyspaceOptions::recorded(&recorded.record()).unwrap(), recorded);
 }
 
 /// Every option of values that was flat before placements had groups of their own.
@@ -40,7 +45,7 @@ fn flat_options_of_values_are_read_where_they_are_now() {
                 gc_threshold = 0.4\nlarge_bytes = 500\nmerge = \"lazy\"\nmax_sorted_run = 3\n\
                 [values.victim]\ngreedy_random = 8\n";
     let values = Values {
-        separate_from_bytes: 100,
+        separate_from_bytes: Some(100),
         hashkv: HashKv { victim: Victim::GreedyRandom(8), cold: Cold::Segments, group_bytes: 8 << 10, groups_max: 20 },
         novkv: NovKv { gc_threshold: 0.4 },
         diffkv: DiffKv { gc_threshold: 0.4, large_bytes: 500, merge: MergePolicy::Lazy, max_sorted_run: 3 },
@@ -51,7 +56,7 @@ fn flat_options_of_values_are_read_where_they_are_now() {
     assert_eq!(recorded.values, values);
     assert_eq!(KeyspaceOptions::recorded(&recorded.record()).unwrap(), recorded);
     let file = flat.replace("[values", "[keyspace.values");
-    assert_eq!(Options::from_toml(&file).unwrap().keyspace, recorded);
+    assert_eq!(inline(Options::from_toml(&file).unwrap().keyspace), recorded);
     let renamed: Vec<String> = Options::renamed(&file).iter().map(ToString::to_string).collect();
     assert_eq!(renamed.len(), 9, "{renamed:?}");
     assert!(
@@ -77,7 +82,7 @@ fn flat_options_of_values_are_read_where_they_are_now() {
         assert!(Options::renamed_word(&word).is_some(), "{word}");
         set.set(&word).unwrap();
     }
-    assert_eq!(set.keyspace, recorded);
+    assert_eq!(inline(set.keyspace), recorded);
 }
 
 #[test]

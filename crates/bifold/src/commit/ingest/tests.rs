@@ -18,7 +18,7 @@ const KEYS: u32 = 120;
 /// A tree with pieces of some 20 entries.
 fn bed(placement: PlacementKind) -> Bed {
     let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
-    keyspace.values.separate_from_bytes = 64;
+    keyspace.values.separate_from_bytes = Some(64);
     let options = Options { workers: Workers::Threads(2), keyspace, memtable_bytes: 8 << 10, ..Options::default() };
     Bed::of(options)
 }

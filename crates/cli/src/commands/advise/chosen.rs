@@ -25,7 +25,7 @@ pub fn options(given: &Options, candidate: &Candidate) -> Options {
         CandidateCompaction::Tiered { size_ratio } => Compaction::Tiered(Tiered { size_ratio, ..Tiered::default() }),
         CandidateCompaction::TwoLayer => keyspace.compaction,
     };
-    let separate_from_bytes = candidate.min_bytes.unwrap_or(keyspace.values.separate_from_bytes);
+    let separate_from_bytes = candidate.min_bytes.or(keyspace.values.separate_from_bytes);
     let keyspace = KeyspaceOptions {
         compaction,
         block_bytes: candidate.block_bytes,
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(TwoLayer::default().unsorted_bytes as f64, costs::UNSORTED_BYTES);
         assert_eq!(f64::from(TwoLayer::default().scan_merge_runs), costs::SCAN_MERGE_RUNS);
         assert_eq!(options.memtable_bytes as f64, costs::MEMTABLE_BYTES);
-        assert_eq!(values.separate_from_bytes, costs::MIN_BYTES_DEFAULT);
+        assert_eq!(values.separates_from() as u64, costs::MIN_BYTES_DEFAULT);
         assert_eq!(values.diffkv.large_bytes as f64, costs::LARGE_BYTES);
     }
 }

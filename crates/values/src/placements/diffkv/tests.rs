@@ -23,7 +23,7 @@ use stage::{Row, Stage, job, values, with};
 /// Paper §3.2, §4.1.
 #[test]
 fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
-    let mut stage = Stage::new(ValueOptions { separate_from_bytes: 100, ..SMALL });
+    let mut stage = Stage::new(ValueOptions { separate_from_bytes: Some(100), ..SMALL });
     let large = stage.placement.write(WriteOp::Put { key: b"00500", value: &[7; 1 << 10] }, 7).unwrap().unwrap();
     assert_eq!(stage.placement.write(WriteOp::Put { key: b"00501", value: &[7; 1023] }, 8).unwrap(), None);
     let mut payload = Vec::new();

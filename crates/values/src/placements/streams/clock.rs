@@ -74,10 +74,16 @@ impl Clock {
         self.sealed.hold().retain(|&file, _| is_there(file));
     }
 
+    /// The mean length of recent records, in bytes.
+    #[must_use]
+    pub fn mean_bytes(&self) -> u64 {
+        self.mean.load(Relaxed).max(1)
+    }
+
     /// How many values so many bytes of records are.
     #[must_use]
     pub fn values_in(&self, bytes: u64) -> u64 {
-        bytes / self.mean.load(Relaxed).max(1)
+        bytes / self.mean_bytes()
     }
 
     /// Commits since a value was written.

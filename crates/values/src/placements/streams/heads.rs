@@ -95,7 +95,7 @@ impl Heads {
         }
         let (file, _) = match &mut open[class] {
             Some(open) => open,
-            none => none.insert((self.files.begin(class as u64)?, file_bytes(&options, &self.files))),
+            none => none.insert((self.files.begin(class as u64)?, file_bytes(&options, &self.files, clock))),
         };
         record.clear();
         compressor.switch_to(options.compression);

@@ -166,7 +166,7 @@ impl<'a> Copying<'a> {
             tables: Vec::new(),
             copied_bytes: 0,
             newest: None,
-            file_bytes: file_bytes(&shared.options.now(), &shared.files),
+            file_bytes: file_bytes(&shared.options.now(), &shared.files, &shared.clock),
             round: shared.clock.values_in(shared.space().live_bytes).max(1),
             held: shared.files.buffers().hold(0, 0),
         }
