@@ -174,7 +174,7 @@ impl Committer {
             }
             sampled.extend(op.sample(seqno, pointer));
         }
-        laps.end_if(Step::Values, !ends.is_empty());
+        laps.end(Step::Values);
         let last = match ends.is_empty() {
             true => self.log_and_apply(wal, (ops, ops), durability, laps)?,
             false => self.log_and_apply(wal, (&separated(ops, &pointers, &ends), ops), durability, laps)?,

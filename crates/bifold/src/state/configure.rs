@@ -71,12 +71,12 @@ impl State {
         if *options == KeyspaceOptions::default() {
             return Ok(false);
         }
-        let options = &options.resolved_for(&stored);
-        if *options == stored {
+        let resolved = options.resolved_for(&stored);
+        if resolved == stored {
             return Ok(false);
         }
-        options.check()?;
-        can_become(&tree.name, &stored, options)?;
+        resolved.check()?;
+        can_become(&tree.name, &stored, &resolved)?;
         if !self.access.writes() {
             let reason = format!(
                 "keyspace `{}` has other options, and a database that is open read-only cannot change them: leave \
@@ -85,6 +85,7 @@ impl State {
             );
             return Err(Error::invalid("options", reason));
         }
+        // As they were given: another thread may have changed what they leave open.
         self.set_options(tree, options)
     }
 }

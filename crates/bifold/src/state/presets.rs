@@ -53,7 +53,7 @@ pub(crate) fn values(options: &KeyspaceOptions, of_values: &Settings, found: Fou
         PlacementKind::NovKv => ValueStore::new(Arc::clone(&files), NovKv::open(&files, of_values)?),
         PlacementKind::DiffKv => ValueStore::new(Arc::clone(&files), DiffKv::open(&files, of_values)),
         PlacementKind::UniKv => ValueStore::new(Arc::clone(&files), UniKv::open(&files, of_values)),
-        // Only a manifest that Bifold has not written leaves it open.
+        // No tree has options that leave it open.
         PlacementKind::Streams | PlacementKind::Auto => {
             ValueStore::new(Arc::clone(&files), Streams::open(&files, of_values)?)
         }

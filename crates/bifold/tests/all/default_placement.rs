@@ -123,4 +123,38 @@ fn another_placement_has_its_own_length_unless_one_was_chosen() {
     assert_eq!(after(with(Some(192)), PlacementKind::Auto), None);
     assert_eq!(after(with(Some(64)), PlacementKind::Auto), Some(64));
     assert_eq!(after(with(Some(FROM as u64)), PlacementKind::Streams), Some(FROM as u64), "it has that one");
+    for placement in [PlacementKind::HashKv, PlacementKind::Auto] {
+        let given = KeyspaceOptions { placement, ..with(Some(FROM as u64)) };
+        assert_eq!(after(given, PlacementKind::WiscKey), Some(FROM as u64), "not a default of {placement:?}");
+    }
+}
+
+/// One thread opens the keyspace with options that leave the length open, while another changes it.
+#[test]
+fn a_length_that_is_left_open_undoes_no_change_of_another_thread() {
+    let db = open(&MemoryFs::new(), KeyspaceOptions::default()).unwrap();
+    let (keyspace, is_done) = (db.default_keyspace(), std::sync::atomic::AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for compression in [Compression::Lz4, Compression::None].iter().cycle() {
+                // Default options would change nothing.
+                let compression = *compression;
+                let given = KeyspaceOptions { compression, restart_interval: 8, ..KeyspaceOptions::default() };
+                db.keyspace("default", given).unwrap();
+                if is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let mut undone = None;
+        for len in 1..3000 {
+            let mut options = keyspace.options();
+            options.values.separate_from_bytes = Some(len);
+            keyspace.set_options(options).unwrap();
+            std::thread::yield_now();
+            undone = undone.or((chosen(&keyspace.options()).1 != Some(len)).then_some(len));
+        }
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(undone, None);
+    });
 }

@@ -87,9 +87,15 @@ impl KeyspaceOptions {
     /// [`KeyspaceOptions::unikv`], or to the default one.
     #[must_use]
     pub fn with_placement(mut self, placement: PlacementKind) -> Self {
-        let is_default = |bytes: &mut u64| [SEPARATE_FROM_BYTES, PlacementKind::AUTO_FROM_BYTES].contains(bytes);
+        let by_default: &[u64] = match self.placement {
+            // What is left open has no length but one that was given.
+            PlacementKind::Auto => &[],
+            // Chosen by name, or by `Auto`.
+            PlacementKind::Streams => &[SEPARATE_FROM_BYTES, PlacementKind::AUTO_FROM_BYTES],
+            _ => &[SEPARATE_FROM_BYTES],
+        };
         if placement != self.placement {
-            self.values.separate_from_bytes.take_if(is_default);
+            self.values.separate_from_bytes.take_if(|bytes| by_default.contains(bytes));
         }
         let is_unikv = |placement| placement == PlacementKind::UniKv;
         let tree = match placement {
@@ -152,10 +158,10 @@ impl KeyspaceOptions {
     pub(crate) fn recorded(text: &str) -> std::result::Result<Self, String> {
         let mut table: toml::Table = text.parse().map_err(|e: toml::de::Error| e.message().to_owned())?;
         let _whatever_it_was_called = rename_old(&mut table)?;
-        // A manifest says both, unless it is from before values could be separated.
+        // A manifest says so, unless it is from before values could be separated.
         table.entry("placement").or_insert_with(|| PlacementKind::Inline.name().into());
-        let mut options: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
-        options.values.separate_from_bytes.get_or_insert(SEPARATE_FROM_BYTES);
+        let options: Self = table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())?;
+        let options = options.resolved();
         options.check().map_err(|e| e.to_string())?;
         Ok(options)
     }
