@@ -55,6 +55,12 @@ impl Place {
         self.end - self.start
     }
 
+    /// The bytes from the beginning of the one that begins first to the end of the other.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self { start: self.start.min(other.start), end: self.end.max(other.end) }
+    }
+
     /// Whether it is empty: the section is missing.
     #[must_use]
     pub fn is_empty(self) -> bool {

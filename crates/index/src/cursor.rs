@@ -4,11 +4,21 @@ use bifold_contract::{Entry, Result, SeqNo, Value};
 
 /// The direction in which a cursor moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+pub enum Direction {
     /// To larger keys.
     Forward,
     /// To smaller keys.
     Backward,
+}
+
+impl Direction {
+    /// The neighbour of number `at` of `count` in this direction, if there is one.
+    pub(crate) fn next(self, at: usize, count: usize) -> Option<usize> {
+        match self {
+            Self::Forward => Some(at + 1).filter(|&next| next < count),
+            Self::Backward => at.checked_sub(1),
+        }
+    }
 }
 
 /// A position in a sorted stream: key ascending, then sequence number descending.

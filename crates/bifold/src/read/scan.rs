@@ -20,6 +20,7 @@ use std::{
 use bifold_contract::{IoSource, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo, Value, planted};
 use bifold_format::pointer;
 use bifold_index::{
+    cursor::Direction,
     merge::{MergeCursor, Source},
     range_tombstones::RangeTombstones,
     table::{ReadMode, left_out::LeftOutBlocks},
@@ -222,9 +223,17 @@ fn is_empty((lower, upper): &KeyBounds) -> bool {
     }
 }
 
-/// Begins to walk. If `ahead` is given, the first merge announces the blocks of so many entries from a key on, should
-/// they come from the device: from the lower bound, unless another key is given.
-fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>) -> Visible {
+/// What the first merge announces, should it come from the device.
+struct BlocksAhead {
+    /// The end that asks for it.
+    end: End,
+    entries: usize,
+    /// Where they begin, unless that is the bound of the end.
+    key: Option<Box<[u8]>>,
+}
+
+/// Begins to walk.
+fn walk(fresh: Fresh, pinned: Arc<Pinned>, announced: BlocksAhead) -> Visible {
     let Fresh { view, bounds: (lower, upper), left_out } = fresh;
     let (seqno, time) = (pinned.snapshot.seqno, pinned.snapshot.time());
     if pinned.tree.note_scan(&view) || pinned.values.readers_ask() {
@@ -232,10 +241,13 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>
     }
     let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
-    let announced = ahead
-        .filter(|_| left_out.is_none())
-        .and_then(|(entries, key)| Some((entries, key.map(Box::from).or_else(|| from.clone())?)));
-    let is_first = AtomicBool::new(announced.is_some());
+    let BlocksAhead { end, entries, key } = announced;
+    let (direction, bound) = match end {
+        End::Front => (Direction::Forward, &from),
+        End::Back => (Direction::Backward, &to),
+    };
+    let begins_at = key.or_else(|| bound.clone()).filter(|_| left_out.is_none());
+    let is_first = AtomicBool::new(begins_at.is_some());
     let make = Box::new(move || {
         let memtables = view.layers().filter(|l| !l.memtable.is_empty()).map(|l| Source::Memtable(l.memtable.cursor()));
         let streams = view.version.streams_overlapping(from.as_deref(), to.as_deref());
@@ -243,12 +255,12 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, ahead: Option<(usize, Option<&[u8]>)>
         if let Some(noted) = &left_out {
             runs.iter_mut().for_each(|run| run.leave_out_damage(noted));
         }
-        if let Some((entries, from)) = &announced
+        if let Some(key) = &begins_at
             && is_first.swap(false, Relaxed)
-            && pinned.tree.scans.are_tables_cold(from, || run::is_cold(&mut runs, from))
-            && *entries > 0
+            && pinned.tree.scans.are_tables_cold(key, || run::is_cold(&mut runs, key, direction))
+            && entries > 0
         {
-            run::announce(&mut runs, from, *entries as u64);
+            run::announce(&mut runs, key, direction, entries as u64);
         }
         MergeCursor::new(memtables.chain(runs.into_iter().map(Source::Run)).collect())
     });
@@ -356,11 +368,9 @@ impl Range {
         if let ScanState::Fresh(_) = self.state
             && let ScanState::Fresh(fresh) = std::mem::replace(&mut self.state, ScanState::Done)
         {
-            let ahead = match end {
-                End::Front => Some((self.left.unwrap_or_else(|| self.pinned.tree.scans.expected()), key)),
-                End::Back => None,
-            };
-            let mut visible = walk(*fresh, Arc::clone(&self.pinned), ahead);
+            let entries = self.left.unwrap_or_else(|| self.pinned.tree.scans.expected());
+            let announced = BlocksAhead { end, entries, key: key.map(Box::from) };
+            let mut visible = walk(*fresh, Arc::clone(&self.pinned), announced);
             if self.wanted == Wanted::Keys {
                 visible.leave_out_payloads();
             }

@@ -73,7 +73,15 @@ enum Goal<'a> {
     KeyOrLast(&'a [u8]),
 }
 
-impl Goal<'_> {
+impl<'a> Goal<'a> {
+    /// Where a cursor begins that goes from `key` in `direction`.
+    fn from(key: &'a [u8], direction: Direction) -> Self {
+        match direction {
+            Direction::Forward => Self::Key(key),
+            Direction::Backward => Self::KeyOrLast(key),
+        }
+    }
+
     fn choose(self, index: &Index<'_>) -> Option<usize> {
         let last = index.blocks().checked_sub(1)?;
         match self {
@@ -113,34 +121,39 @@ impl TableCursor {
         self.left_out = Some(Arc::clone(noted));
     }
 
-    /// Announces that about `bytes` will be read from `key` on, before it is placed there.
+    /// Announces that about `bytes` will be read from `key` on in `direction`, before it is placed there.
     ///
     /// # Errors
     /// I/O errors and corruption, of the index.
-    pub fn expect(&mut self, key: &[u8], bytes: u64) -> Result<()> {
-        let Some(content) = self.piece(Goal::Key(key))? else { return Ok(()) };
+    pub fn expect(&mut self, key: &[u8], direction: Direction, bytes: u64) -> Result<()> {
+        let goal = Goal::from(key, direction);
+        let Some(content) = self.piece(goal)? else { return Ok(()) };
         let index = self.parse(&content)?;
-        let Some(first) = Goal::Key(key).choose(&index) else { return Ok(()) };
+        let Some(first) = goal.choose(&index) else { return Ok(()) };
         let mut place = self.table.file.place(&index, first)?;
-        let mut next = first + 1;
-        // On average half of the first block comes before the key.
+        // On average half of the first block is on the other side of the key.
         let bytes = bytes + place.len() / 2;
-        while place.len() < bytes && next < index.blocks() {
-            place.end = place.end.max(self.table.file.place(&index, next)?.end);
-            next += 1;
+        let mut at = first;
+        while place.len() < bytes
+            && let Some(next) = direction.next(at, index.blocks())
+        {
+            place = place.with(self.table.file.place(&index, next)?);
+            at = next;
         }
-        self.ahead.expect(&self.table.file, place);
+        self.ahead.expect(&self.table.file, place, direction);
         Ok(())
     }
 
-    /// Whether the block that may have `key` must come from the device; `None` if there is none.
+    /// Whether the block where a cursor that goes from `key` in `direction` begins must come from the device; `None` if
+    /// there is none.
     ///
     /// # Errors
     /// I/O errors and corruption, of the index.
-    pub fn is_cold(&mut self, key: &[u8]) -> Result<Option<bool>> {
-        let Some(content) = self.piece(Goal::Key(key))? else { return Ok(None) };
+    pub fn is_cold(&mut self, key: &[u8], direction: Direction) -> Result<Option<bool>> {
+        let goal = Goal::from(key, direction);
+        let Some(content) = self.piece(goal)? else { return Ok(None) };
         let index = self.parse(&content)?;
-        let Some(at) = Goal::Key(key).choose(&index) else { return Ok(None) };
+        let Some(at) = goal.choose(&index) else { return Ok(None) };
         let place = self.table.file.place(&index, at)?;
         let is_cached = self.table.cached_block(place).is_some();
         Ok(Some(!is_cached && !self.table.file.reader.is_in_memory(place.start, place.len())))
@@ -181,11 +194,7 @@ impl TableCursor {
         while !self.block.is_placed() {
             let index = self.parse(&content)?;
             let Some((at, _)) = self.at else { break };
-            let next = match direction {
-                Direction::Forward => Some(at + 1).filter(|&next| next < index.blocks()),
-                Direction::Backward => at.checked_sub(1),
-            };
-            if let Some(next) = next {
+            if let Some(next) = direction.next(at, index.blocks()) {
                 self.enter(&index, next, Step::On(direction), enter)?;
                 continue;
             }
@@ -324,11 +333,7 @@ impl TableCursor {
         let HeldIndex::Parts(top, Some((part, _))) = &self.index else { return Ok(None) };
         let (top, part) = (top.clone(), *part);
         let parts = self.table.parse_top(&top)?;
-        let next = match direction {
-            Direction::Forward => Some(part + 1).filter(|&next| next < parts.blocks()),
-            Direction::Backward => part.checked_sub(1),
-        };
-        next.map(|next| self.turn_to(&parts, next)).transpose()
+        direction.next(part, parts.blocks()).map(|next| self.turn_to(&parts, next)).transpose()
     }
 
     fn parse<'a>(&self, content: &'a [u8]) -> Result<Index<'a>> {

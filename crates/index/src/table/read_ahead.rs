@@ -29,8 +29,8 @@ pub(super) struct ReadAhead {
     max_bytes: u64,
     /// A window of the full size was read before.
     is_long: bool,
-    /// Up to here a scan is expected to read, where it is announced.
-    expected_end: u64,
+    /// What a scan is expected to read, as it was announced, and in which direction.
+    expected: Option<(Place, Direction)>,
     source: IoSource,
     /// The file opened once more for a compaction, which reads all of it: the system may read ahead. Readers of the
     /// table share the other one, where the system reads what it is asked for and nothing more. What was not in the
@@ -49,16 +49,27 @@ impl ReadAhead {
             first_bytes,
             max_bytes,
             is_long: false,
-            expected_end: 0,
+            expected: None,
             source,
             in_order: None,
         }
     }
 
-    /// Announces `place`, from the block on where a cursor will begin. Windows end where it does, too.
-    pub(super) fn expect(&mut self, file: &TableFile, place: Place) {
+    /// Announces `place`, from the block where a cursor will begin to where it will end in `direction`. Windows end
+    /// there, too.
+    pub(super) fn expect(&mut self, file: &TableFile, place: Place, direction: Direction) {
         file.reader.prefetch(place.start, place.len());
-        self.expected_end = place.end;
+        self.expected = Some((place, direction));
+    }
+
+    /// How many bytes from `block` on in `direction` are expected to be read: 0 if none were announced, or all of them
+    /// are behind.
+    fn expected_from(&self, block: Place, direction: Direction) -> u64 {
+        let Some((place, _)) = self.expected.filter(|(_, announced)| *announced == direction) else { return 0 };
+        match direction {
+            Direction::Forward => place.end.saturating_sub(block.start),
+            Direction::Backward => block.end.saturating_sub(place.start),
+        }
     }
 
     /// The block at `place`, if it is in the window.
@@ -91,33 +102,24 @@ impl ReadAhead {
         direction: Direction,
     ) -> Result<Value> {
         let block = file.place(index, at)?;
-        let is_expected = direction == Direction::Forward && block.start < self.expected_end;
-        let window_bytes = match is_expected {
-            true => (self.expected_end - block.start).min(self.max_bytes),
-            false => self.window_bytes,
+        let expected_bytes = self.expected_from(block, direction);
+        let window_bytes = match expected_bytes {
+            0 => self.window_bytes,
+            expected => expected.min(self.max_bytes),
         };
         let mut place = block;
-        let mut next = at;
-        loop {
-            next = match direction {
-                Direction::Forward => next + 1,
-                Direction::Backward if next > 0 => next - 1,
-                Direction::Backward => break,
-            };
-            if next >= index.blocks() {
-                break;
-            }
-            let neighbour = file.place(index, next)?;
-            let grown = Place { start: place.start.min(neighbour.start), end: place.end.max(neighbour.end) };
+        let mut last = at;
+        while let Some(next) = direction.next(last, index.blocks()) {
+            let grown = place.with(file.place(index, next)?);
             if grown.len() > window_bytes {
                 break;
             }
-            place = grown;
+            (place, last) = (grown, next);
         }
         if self.is_long && self.source != IoSource::Compaction {
             self.announce_next(file, place, direction);
         }
-        if !is_expected {
+        if expected_bytes == 0 {
             self.is_long = self.window_bytes == self.max_bytes;
             self.window_bytes = (self.window_bytes * 2).min(self.max_bytes);
         }

@@ -181,24 +181,26 @@ pub struct RunCursor {
     failed: Option<Error>,
 }
 
-/// Announces that the next `entries` from `key` on will be read from all of these runs together: from each the share
-/// that it has of all entries. So the device reads their blocks concurrently. An index that cannot be read is reported
-/// when it is used.
-pub fn announce(runs: &mut [RunCursor], key: &[u8], entries: u64) {
+/// Announces that the next `entries` from `key` on in `direction` will be read from all of these runs together: from
+/// each the share that it has of all entries. So the device reads their blocks concurrently. An index that cannot be
+/// read is reported when it is used.
+pub fn announce(runs: &mut [RunCursor], key: &[u8], direction: Direction, entries: u64) {
     let all: u64 = runs.iter().map(|cursor| cursor.run.size.0).sum();
     for cursor in runs {
         // A share of the entries is at most all of them.
         let bytes = u128::from(cursor.run.size.1) * u128::from(entries) / u128::from(all.max(1));
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).min(ANNOUNCED_MAX);
-        let _reported_later = cursor.table_at(key).map_or(Ok(()), |table| table.expect(key, bytes));
+        let table = cursor.table_at(key, direction);
+        let _reported_later = table.map_or(Ok(()), |table| table.expect(key, direction, bytes));
     }
 }
 
-/// Whether the block of the largest run that may have `key` must come from the device, as far as is known.
-pub fn is_cold(runs: &mut [RunCursor], key: &[u8]) -> bool {
+/// Whether the block of the largest run where a cursor begins that goes from `key` in `direction` must come from the
+/// device, as far as is known.
+pub fn is_cold(runs: &mut [RunCursor], key: &[u8], direction: Direction) -> bool {
     let largest = runs.iter_mut().max_by_key(|cursor| cursor.run.size.1);
-    let table = largest.and_then(|cursor| cursor.table_at(key));
-    table.and_then(|table| table.is_cold(key).ok().flatten()).unwrap_or(false)
+    let table = largest.and_then(|cursor| cursor.table_at(key, direction));
+    table.and_then(|table| table.is_cold(key, direction).ok().flatten()).unwrap_or(false)
 }
 
 impl RunCursor {
@@ -215,9 +217,12 @@ impl RunCursor {
         cursor
     }
 
-    /// The cursor of the table that may have `key`, before anything is read with it.
-    fn table_at(&mut self, key: &[u8]) -> Option<&mut TableCursor> {
-        let at = self.run.position(key).unwrap_or(0);
+    /// The cursor of the table where one begins that goes from `key` in `direction`, before anything is read with it.
+    fn table_at(&mut self, key: &[u8], direction: Direction) -> Option<&mut TableCursor> {
+        let at = match direction {
+            Direction::Forward => self.run.position(key).unwrap_or(0),
+            Direction::Backward => self.run.position(key)?,
+        };
         if self.at.as_ref().is_none_or(|(open_at, _)| *open_at != at) {
             self.at = Some((at, self.open(self.run.tables.get(at)?)));
         }

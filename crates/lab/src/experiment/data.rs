@@ -35,6 +35,8 @@ pub const P9999_US: &str = "/latency_us/p9999";
 pub const P50_US: &str = "/latency_us/p50";
 /// The slowest operation, in microseconds.
 pub const SLOWEST_US: &str = "/latency_us/max";
+/// The slowest operation without the time for which the machine stalled, in microseconds.
+pub const SLOWEST_OWN_US: &str = "/slowest_own_us";
 /// Requests that the device answered for an operation.
 pub const DEVICE_READS_OF_ONE: &str = "/device/requests_per_op";
 /// Bytes that the device read for an operation.

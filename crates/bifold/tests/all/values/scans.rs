@@ -184,22 +184,29 @@ fn blocks_of_tables_are_announced_once_scans_come_from_the_device() {
         db.flush().unwrap();
     });
     db.wait_idle().unwrap();
-    let scan = |from: u32, limit: usize| {
-        let range = db.range(key(from)..).limit(limit);
-        assert_eq!(
-            range.map(|pair| pair.unwrap().value().unwrap().len() as u64).sum::<u64>(),
-            bytes(from, limit as u32)
-        );
+    let total = |range: &mut dyn Iterator<Item = bifold::Result<bifold::Pair>>| -> u64 {
+        range.map(|pair| pair.unwrap().value().unwrap().len() as u64).sum()
     };
-    (0..32).for_each(|n| scan(n * 13, 40));
+    let forwards = |from: u32, limit: usize| {
+        assert_eq!(total(&mut db.range(key(from)..).limit(limit)), bytes(from, limit as u32));
+    };
+    let backwards = |from: u32, limit: usize| {
+        let range = db.range(..key(from + limit as u32)).limit(limit);
+        assert_eq!(total(&mut range.rev()), bytes(from, limit as u32));
+    };
+    let ways: [&dyn Fn(u32, usize); 2] = [&forwards, &backwards];
+    ways.iter().for_each(|scan| (0..32).for_each(|n| scan(n * 13, 40)));
     assert_eq!(announced_of("tbl", &faulty), 0, "in memory");
     faulty.seem_cold();
-    // One scan in 17 looks.
-    (0..100).for_each(|n| scan(600 + n * 7, 40));
-    assert!(announced_of("tbl", &faulty) > 0);
-    scan(1500, 100);
-    let (announced, asked) = (announced_of("tbl", &faulty), bytes(1500, 100));
-    assert!((asked / 2..asked + 100 * FRAME_BYTES + 8 * block_bytes).contains(&announced), "{announced} of {asked}");
+    for scan in ways {
+        // One scan in 17 looks.
+        (0..100).for_each(|n| scan(600 + n * 7, 40));
+        assert!(announced_of("tbl", &faulty) > 0);
+        scan(1500, 100);
+        let (announced, asked) = (announced_of("tbl", &faulty), bytes(1500, 100));
+        let most = asked + 100 * FRAME_BYTES + 8 * block_bytes;
+        assert!((asked / 2..most).contains(&announced), "{announced} of {asked}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use bifold_lab::{
         CheckOutcome, Data, Experiment,
         data::{
             CPU_US, DEVICE_BYTES_OF_ONE, DEVICE_READS_OF_ONE, OTHERS, P50_US, P99_US, P999_US, P9999_US, RATE,
-            SLOWEST_US, STEAL, of_step,
+            SLOWEST_OWN_US, SLOWEST_US, STEAL, of_step,
         },
         performance::Setting,
     },
@@ -22,13 +22,14 @@ use crate::{
 };
 
 /// The columns of a table: head, figure, what it is divided by.
-const COLUMNS: [(&str, &str, f64); 9] = [
+const COLUMNS: [(&str, &str, f64); 10] = [
     ("a second", RATE, 1.0),
     ("p50, µs", P50_US, 1.0),
     ("p99", P99_US, 1.0),
     ("p99.9", P999_US, 1.0),
     ("p99.99", P9999_US, 1.0),
     ("slowest, ms", SLOWEST_US, 1e3),
+    ("… without stalls", SLOWEST_OWN_US, 1e3),
     ("device reads", DEVICE_READS_OF_ONE, 1.0),
     ("device KiB", DEVICE_BYTES_OF_ONE, 1024.0),
     ("CPU, µs", CPU_US, 1.0),
@@ -43,6 +44,8 @@ struct StepLine<'a> {
     rounds: usize,
     ops_per_sec: Option<f64>,
     latency_us: Latency,
+    /// The slowest operation without the time for which the machine stalled.
+    slowest_own_us: Option<f64>,
     device_requests_per_op: Option<f64>,
     device_bytes_per_op: Option<f64>,
     cpu_us_per_op: Option<f64>,
@@ -137,6 +140,7 @@ fn lines(setting: Setting, step: &str, data: &Data<'_>, out: &mut Output) -> Res
                 p9999: of(P9999_US),
                 max: of(SLOWEST_US),
             },
+            slowest_own_us: of(SLOWEST_OWN_US),
             device_requests_per_op: of(DEVICE_READS_OF_ONE),
             device_bytes_per_op: of(DEVICE_BYTES_OF_ONE),
             cpu_us_per_op: of(CPU_US),
