@@ -413,11 +413,13 @@ impl Dir {
         self.fs.change_bytes(&self.path)
     }
 
-    /// Makes the space of what was deleted or overwritten free ([`FileSystem::finish_deletes`]).
+    /// Waits until files that are no longer needed are removed, and makes the space of what was deleted or overwritten
+    /// free ([`FileSystem::finish_deletes`]).
     ///
     /// # Errors
     /// The file system's.
     pub fn finish_deletes(&self) -> Result<()> {
+        self.remover.wait();
         self.fs.finish_deletes(&self.path)
     }
 

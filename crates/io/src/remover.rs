@@ -112,6 +112,9 @@ mod tests {
         dir.remover().wait();
         assert_eq!((dir.list().unwrap().len(), dir.open_files().open), (0, 0));
         leave(&dir, "b");
+        dir.finish_deletes().unwrap();
+        assert!(dir.list().unwrap().is_empty(), "before anybody is told that the disk is full");
+        leave(&dir, "b");
         dir.remover().finish();
         thread.join().unwrap();
         leave(&dir, "c");

@@ -279,6 +279,12 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.left_out()
     }
 
+    /// Why a pointer of the index may lead nowhere: what said where its value has moved cannot be read.
+    #[must_use]
+    pub fn lost_rows(&self) -> Option<Error> {
+        self.files.lost_rows()
+    }
+
     /// The keyspace is dropped: its files are deleted when the last reader releases them.
     pub fn drop_files(&self) {
         self.files.drop_all();

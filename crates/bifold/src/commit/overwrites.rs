@@ -77,6 +77,11 @@ impl Overwrites {
         self.unread.load(Relaxed)
     }
 
+    /// An ingest of so many entries has brought so many bytes of separated values, which short ones may overwrite.
+    pub fn ingested(&self, bytes: u64, entries: u64) {
+        self.mean_bytes.fetch_max(bytes.div_ceil(entries.max(1)), Relaxed);
+    }
+
     fn put(&self, bytes: u64) {
         let mean = self.mean_bytes.load(Relaxed);
         let new = if mean == 0 { bytes } else { (mean * (MEAN_OVER - 1) + bytes).div_ceil(MEAN_OVER) };
@@ -279,6 +284,20 @@ mod tests {
             sampled += u64::from(sampled_bytes(seqno, overwrites.mean_bytes.load(Relaxed)).is_some());
         }
         assert!((100..1000).contains(&sampled), "{sampled} of 100000, of which 100 are long");
+    }
+
+    /// Right after the ingest: no commit has said how long values are.
+    #[test]
+    fn what_short_values_overwrite_of_an_ingest_is_estimated() {
+        let db = open(&MemoryFs::new(), PlacementKind::Streams);
+        let mut ingest = db.default_keyspace().ingest().unwrap();
+        (0..4000u64).for_each(|n| ingest.put(n.to_be_bytes(), [1; 1000]).unwrap());
+        ingest.finish().unwrap();
+        let live = || db.default_keyspace().tree().placement().space().live_bytes;
+        let before = live();
+        assert!(before >= 4000 * 1000, "{before}");
+        (0..3000u64).for_each(|n| db.put(n.to_be_bytes(), "short").unwrap());
+        assert!(live().abs_diff(before / 4) < before / 8, "{} of {before}", live());
     }
 
     /// Half of the updates are short, whatever they overwrite.

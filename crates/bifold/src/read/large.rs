@@ -90,6 +90,9 @@ impl Reader {
 
     /// The error for an entry that is up to date but whose value has no file.
     pub(super) fn lost(&self, tree: &Tree, gone: Gone) -> Error {
+        if let (Gone::Value(_), Some(why)) = (gone, tree.placement().lost_rows()) {
+            return why;
+        }
         let (file, offset, what) = match gone {
             Gone::Value(pointer) => (names::value(pointer.file), pointer.offset, "value record"),
             Gone::Large(file) => (names::large(file), 0, "large value"),

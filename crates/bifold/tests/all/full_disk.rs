@@ -17,8 +17,7 @@ use bifold_io::{
 };
 
 const CAPACITY: u64 = 8 << 20;
-const PLACEMENTS: [PlacementKind; 5] =
-    [PlacementKind::Inline, PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv, PlacementKind::DiffKv];
+const PLACEMENTS: [PlacementKind; 7] = PlacementKind::ALL;
 
 fn open(fs: &MemoryFs, placement: PlacementKind, workers: Workers) -> Result<Db, Error> {
     Db::open_in(env(fs), "/db", options(placement, workers))

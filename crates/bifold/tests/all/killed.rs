@@ -16,8 +16,13 @@ use bifold_io::memory::{Fate, MemoryFs, OpKind};
 
 use crate::support::tiny;
 
-const SEPARATED_AT_COMMIT: [PlacementKind; 4] =
-    [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::NovKv, PlacementKind::DiffKv];
+const SEPARATED_AT_COMMIT: [PlacementKind; 5] = [
+    PlacementKind::WiscKey,
+    PlacementKind::HashKv,
+    PlacementKind::NovKv,
+    PlacementKind::DiffKv,
+    PlacementKind::Streams,
+];
 
 const COMMITS: u32 = 60;
 const VALUE_BYTES: usize = 900;

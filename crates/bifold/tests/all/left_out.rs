@@ -1,5 +1,7 @@
 //! Damage that compactions and GC find: it is reported, its file is left out, and everything else goes on.
 
+mod knowledge;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -40,6 +42,7 @@ fn placements() -> Vec<(&'static str, Options)> {
     };
     let cold_log = Values { hashkv: HashKv { cold: Cold::Log, ..values.hashkv }, ..values };
     let keyspaces = [
+        ("streams", of(PlacementKind::Streams, values)),
         ("wisckey", of(PlacementKind::WiscKey, values)),
         ("hashkv", of(PlacementKind::HashKv, values)),
         ("hashkv with a cold log", of(PlacementKind::HashKv, cold_log)),

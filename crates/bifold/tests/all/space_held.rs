@@ -69,7 +69,7 @@ fn largest(placement: PlacementKind, sync: Duration) -> f64 {
 /// Measured on two processors: 1.5 to 1.75; before writers waited, 2.9, 2.1 and 2.4.
 #[test]
 fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
-    for placement in [PlacementKind::HashKv, PlacementKind::WiscKey, PlacementKind::NovKv] {
+    for placement in [PlacementKind::HashKv, PlacementKind::WiscKey, PlacementKind::NovKv, PlacementKind::Streams] {
         let largest = largest(placement, SYNC);
         assert!((1.2..TARGET * 1.25).contains(&largest), "{placement:?}: {largest:.2} bytes a byte");
     }

@@ -199,7 +199,9 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
 struct PhaseLine<'a> {
     #[serde(flatten)]
     report: &'a PhaseReport,
-    placement: PlacementKind,
+    /// Other stores have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    placement: Option<PlacementKind>,
     keys: u64,
     key_bytes: usize,
     value_bytes: Option<usize>,
@@ -218,7 +220,7 @@ pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     }
     let place = Place::new(args.dir.as_deref())?;
     let options = args.options(&place.dir, global)?;
-    let placement = options.keyspace.resolved().placement;
+    let placement = args.peer.is_none().then(|| options.keyspace.resolved().placement);
     let store = open_store(args, &place.dir, options)?;
     let mut runner = Runner::new(&*store, &place.dir, plan, &args.workload)?;
     if !global.json {
@@ -284,7 +286,7 @@ impl BenchArgs {
         }
     }
 
-    fn line<'a>(&self, report: &'a PhaseReport, placement: PlacementKind) -> PhaseLine<'a> {
+    fn line<'a>(&self, report: &'a PhaseReport, placement: Option<PlacementKind>) -> PhaseLine<'a> {
         PhaseLine {
             report,
             placement,

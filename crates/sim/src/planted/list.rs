@@ -29,6 +29,7 @@ const DELETES: Test = Test::Integration("bifold-conformance", "placements", "has
 const EXACT: Test = Test::Integration("bifold-conformance", "placements", "novkv_exact::");
 const DIFFKV: Test = Test::Unit("bifold-values", "diffkv::");
 const STREAMS_EXACT: Test = Test::Integration("bifold-conformance", "placements", "streams_exact::");
+const LOST_ROWS: Test = Test::Integration("bifold", "all", "left_out::knowledge::");
 const STREAMS_READERS: Test = Test::Integration("bifold-conformance", "placements", "streams::a13_every_set");
 const DIFFKV_EXACT: Test = Test::Integration("bifold-conformance", "placements", "diffkv_exact::valid_records");
 const DIFFKV_READERS: Test = Test::Integration("bifold-conformance", "placements", "diffkv::a16");
@@ -228,6 +229,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_left_meanwhile", STREAMS_EXACT),
     bug("forget_who_left_before", STREAMS_EXACT),
     bug("forwards_go_early", STREAMS_EXACT),
+    bug("lost_rows_keep_no_copies", LOST_ROWS),
     bug("copies_before_their_commits", STREAMS_EXACT),
     bug("moved_records_stay_live", STREAMS_EXACT),
     bug("snapshots_need_no_source", STREAMS_READERS),

@@ -17,7 +17,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{FileId, IoSource, Result, SeqNo, ValueFileMeta};
+use bifold_contract::{Error, FileId, IoSource, Result, SeqNo, ValueFileMeta};
 use bifold_format::{
     sorted::{self, Dropped},
     value::{self, ValueKind},
@@ -57,23 +57,26 @@ impl DropKeys {
     /// The blocks in drop files of an earlier session, except those for which `is_regarded(value file, drop file)`
     /// says that the value file already lacks what they drop.
     ///
+    /// A drop file that cannot be read is passed to `leave_out`, and no table regards it. What it drops then counts as
+    /// live, and is known again once it can be read.
+    ///
     /// # Errors
-    /// I/O errors and corruption.
-    pub fn open(files: &[Arc<ValueFile>], is_regarded: impl Fn(FileId, FileId) -> bool) -> Result<Self> {
+    /// I/O errors that say nothing of what is stored.
+    pub fn open(
+        files: &[Arc<ValueFile>],
+        is_regarded: impl Fn(FileId, FileId) -> bool,
+        leave_out: impl Fn(FileId, &Error),
+    ) -> Result<Self> {
         let mut keys = Self::default();
         for file in files {
-            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
-            let mut blocks = Vec::new();
-            while let Some((record, len)) = scan.sound()? {
-                if record.kind == ValueKind::Drops {
-                    let totals = sorted::drop_totals(record.body()).map_err(|d| d.of(file.reader().path()))?;
-                    let (count, bytes) = (totals.count, totals.bytes);
-                    let block = DropBlock { drop_file: file.id, offset: record.offset, len, count, bytes };
-                    blocks.push((record.seqno, block));
+            match blocks_in(file) {
+                Ok(mut blocks) => {
+                    blocks.retain(|(about, block)| !is_regarded(*about, block.drop_file));
+                    keys.put_in_force(file.id, blocks);
                 }
+                Err(error) if error.is_unreadable() => leave_out(file.id, &error),
+                Err(error) => return Err(error),
             }
-            blocks.retain(|(about, block)| !is_regarded(*about, block.drop_file));
-            keys.put_in_force(file.id, blocks);
         }
         Ok(keys)
     }
@@ -167,6 +170,21 @@ impl DropKeys {
     pub fn memory_bytes(&self) -> u64 {
         self.blocks.values().map(|blocks| (blocks.capacity() * size_of::<DropBlock>()) as u64).sum()
     }
+}
+
+/// The blocks of a drop file, each with the value file that it is about.
+fn blocks_in(file: &ValueFile) -> Result<Vec<(FileId, DropBlock)>> {
+    let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
+    let mut blocks = Vec::new();
+    while let Some((record, len)) = scan.sound()? {
+        if record.kind == ValueKind::Drops {
+            let totals = sorted::drop_totals(record.body()).map_err(|d| d.of(file.reader().path()))?;
+            let (count, bytes) = (totals.count, totals.bytes);
+            let block = DropBlock { drop_file: file.id, offset: record.offset, len, count, bytes };
+            blocks.push((record.seqno, block));
+        }
+    }
+    Ok(blocks)
 }
 
 /// So many drop-keys are held in memory before they are written: 8 MiB.

@@ -20,7 +20,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
-use bifold_contract::{FileId, IoSource, Pointer, Result, planted};
+use bifold_contract::{Error, FileId, IoSource, Pointer, Result, planted};
 use bifold_format::{
     forward::{self, ROW_BYTES, Row},
     value::ValueKind,
@@ -29,7 +29,7 @@ use bifold_format::{
 use super::{
     budget::{Budget, Granted},
     hash_map::HashMap,
-    scan::Scan,
+    scan::{Met, Scan, no_record},
     sync::LockExt,
     value_files::ValueFile,
 };
@@ -123,6 +123,8 @@ struct ForwardingUnit {
     file: Arc<ValueFile>,
     sources: Vec<FileId>,
     rows: u64,
+    /// Whether all of its rows could be read. Otherwise it is never used up: nobody knows how many there are.
+    is_whole: bool,
     memory: Granted,
 }
 
@@ -146,27 +148,49 @@ pub fn own_bytes_max(budget: &Budget) -> u64 {
     budget.bytes_max() / MEMORY_SHARE
 }
 
+/// The tables of a forwarding file that can be read, each with its source, and the first error if that is not all.
+fn tables_in(file: &ValueFile) -> (Vec<(FileId, forward::Forwards)>, Option<Error>) {
+    let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
+    let (path, mut tables, mut unreadable) = (file.reader().path(), Vec::new(), None);
+    loop {
+        let (damage, goes_on) = match scan.step() {
+            Ok(Met::End) => break,
+            Ok(Met::Record(record, _)) if record.kind == ValueKind::Forwards => match forward::decode(record.body()) {
+                Ok(forwards) => {
+                    tables.push((record.seqno, forwards));
+                    continue;
+                }
+                Err(damage) => (damage.at(record.offset).of(path), Ok(Some(0))),
+            },
+            Ok(Met::Record(..)) => continue,
+            Ok(Met::Damage(offset) | Met::Torn(offset)) => (no_record(offset).of(path), scan.find_next()),
+            Err(error) => (error, Ok(None)),
+        };
+        unreadable.get_or_insert(damage);
+        if !matches!(goes_on, Ok(Some(_))) {
+            break;
+        }
+    }
+    (tables, unreadable)
+}
+
 fn own_bytes(units: &Units) -> u64 {
     units.values().map(|unit| unit.memory.own_bytes()).sum()
 }
 
 impl Forwarding {
-    /// Reads a forwarding file of an earlier session.
+    /// Reads a forwarding file of an earlier session, as far as it can be read. Returns why rows are missing, if some
+    /// are.
     ///
     /// # Errors
-    /// I/O errors and corruption.
-    pub fn adopt(&self, file: &Arc<ValueFile>, budget: &Arc<Budget>, values: u64) -> Result<()> {
-        let mut tables = Vec::new();
-        let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
-        while let Some((record, _)) = scan.sound()? {
-            if record.kind == ValueKind::Forwards {
-                let forwards = forward::decode(record.body());
-                let at = record.offset;
-                tables.push((record.seqno, forwards.map_err(|damage| damage.at(at).of(file.reader().path()))?));
-            }
+    /// I/O errors that say nothing of what is stored.
+    pub fn adopt(&self, file: &Arc<ValueFile>, budget: &Arc<Budget>, values: u64) -> Result<Option<Error>> {
+        let (tables, unreadable) = tables_in(file);
+        if let Some(error) = unreadable.as_ref().filter(|error| !error.is_unreadable()) {
+            return Err(error.clone());
         }
-        self.add(file, tables, budget, values);
-        Ok(())
+        self.add_unit(file, tables, (budget, values), unreadable.is_none());
+        Ok(unreadable)
     }
 
     /// Leads readers of these sources to where their values are now. The memory for it is of
@@ -177,6 +201,16 @@ impl Forwarding {
         of_sources: Vec<(FileId, forward::Forwards)>,
         budget: &Arc<Budget>,
         values: u64,
+    ) {
+        self.add_unit(file, of_sources, (budget, values), true);
+    }
+
+    fn add_unit(
+        &self,
+        file: &Arc<ValueFile>,
+        of_sources: Vec<(FileId, forward::Forwards)>,
+        (budget, values): (&Arc<Budget>, u64),
+        is_whole: bool,
     ) {
         let mut units = self.units.hold();
         let mut tables = HashMap::clone(&self.tables.load());
@@ -196,7 +230,7 @@ impl Forwarding {
         let lent = if may_borrow { budget.borrow(bytes) } else { None };
         let memory = lent.map_or_else(|| Granted::Own(budget.take_anyway(bytes)), Granted::Lent);
         self.tables.store(Arc::new(tables));
-        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, memory });
+        units.insert(file.id, ForwardingUnit { file: Arc::clone(file), sources, rows, is_whole, memory });
     }
 
     /// A unit was removed from the manifest: nothing in the index leads to it.
@@ -252,7 +286,8 @@ impl Forwarding {
         let units = self.units.hold();
         let spared = if planted!("forwards_go_early") { ROW_BYTES } else { 0 };
         let is_used_up = |&&(id, bytes, _): &&(FileId, u64, u64)| {
-            units.get(&id).is_some_and(|unit| unit.file.dead() + bytes + spared >= unit.rows * ROW_BYTES)
+            let has_rows = |unit: &ForwardingUnit| unit.file.dead() + bytes + spared < unit.rows * ROW_BYTES;
+            units.get(&id).is_some_and(|unit| unit.is_whole && !has_rows(unit))
         };
         garbage.iter().filter(is_used_up).map(|&(id, ..)| (id, units[&id].file.len())).collect()
     }

@@ -117,7 +117,10 @@ impl NovKv {
             None => files.get(about).is_none_or(|file| !file.is_known()),
         };
         let drop_files: Vec<_> = other.into_iter().filter(|file| file.description.class == DROPS).collect();
-        let drops = Mutex::new(DropKeys::open(&drop_files, is_regarded)?);
+        let leave_out = |drop_file, why: &_| {
+            let _is_new = files.leave_out(drop_file, why);
+        };
+        let drops = Mutex::new(DropKeys::open(&drop_files, is_regarded, leave_out)?);
         let shared = NovKvShared {
             tables: ArcSwap::from_pointee(tables),
             drops,

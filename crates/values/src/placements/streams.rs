@@ -38,7 +38,7 @@ use std::{
 };
 
 use bifold_contract::{
-    Entry, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
+    Entry, Error, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
 };
 use bifold_format::{forward::ROW_BYTES, pointer};
 
@@ -124,7 +124,9 @@ impl Streams {
         let is_unit = |file: &&Arc<ValueFile>| file.description.class == FORWARDS && file.is_recorded();
         for unit in files.in_use().iter().filter(is_unit) {
             let values = clock.values_in(files.sizes().1);
-            forwarding.adopt(unit, files.filters(), values)?;
+            if let Some(why) = forwarding.adopt(unit, files.filters(), values)? {
+                leave_out_copies(files, unit.id, &why);
+            }
             followed.count_values(values);
         }
         // Their sources may still exist: what had overwritten the rest of them was not durable.
@@ -198,6 +200,15 @@ impl Streams {
         // Addresses in memtables are renewed by their flush only.
         let bound = forwarding::own_bytes_max(budget).max(2 * self.shared.renewed_bytes.load(Relaxed));
         self.shared.forwarding.own_memory_bytes() > bound
+    }
+}
+
+/// Rows of a forwarding file cannot be read. They led to copies that earlier GC runs have made, and nobody can tell to
+/// which, so none of these is moved or freed: to GC a copy is dead if the index does not lead there.
+fn leave_out_copies(files: &ValueFiles, unit: FileId, why: &Error) {
+    let is_copy = |class| class == COLLECTED && !planted!("lost_rows_keep_no_copies");
+    for file in files.in_use().iter().filter(|file| file.id == unit || is_copy(file.description.class)) {
+        let _is_new = files.leave_out(file.id, why);
     }
 }
 

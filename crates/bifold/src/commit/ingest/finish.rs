@@ -77,6 +77,10 @@ impl Ingests {
             }
         };
         self.counters.ingested(run.count, run.bytes);
+        if let Some(overwrites) = &run.tree.overwrites {
+            let files = run.value_edit.iter().flat_map(|edit| &edit.added);
+            overwrites.ingested(files.map(|meta| meta.bytes).sum(), run.count);
+        }
         self.committer.pace.update_of(&[run.tree.keyspace]);
         self.work.look_at(&[run.tree.keyspace]);
         self.waits.run_due_work()?;

@@ -2,14 +2,13 @@
 
 use bifold::{Db, PlacementKind};
 
-use super::{SEPARATED, check_all, in_memtable, key, separated, update_all, value};
+use super::{TIGHT, check_all, in_memtable, key, separated, update_all, value};
 use crate::support::TempDir;
 
 /// With merges, which report what they drop, and without.
 #[test]
 fn space_keeps_to_its_target_whether_or_not_anything_is_merged() {
-    for (placement, options) in SEPARATED.into_iter().flat_map(|p| [(p, separated(p)), (p, in_memtable(separated(p)))])
-    {
+    for (placement, options) in TIGHT.into_iter().flat_map(|p| [(p, separated(p)), (p, in_memtable(separated(p)))]) {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), options).unwrap();
         let live: u64 = (0..1000).map(|n| value(n, 0).len() as u64 + 60).sum();
@@ -26,7 +25,7 @@ fn space_keeps_to_its_target_whether_or_not_anything_is_merged() {
 /// A few keys get most updates, so that the oldest values are mostly live.
 #[test]
 fn space_keeps_to_its_target_under_skewed_updates() {
-    for placement in SEPARATED {
+    for placement in TIGHT {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), in_memtable(separated(placement))).unwrap();
         update_all(&db, 1000, 0);
@@ -72,7 +71,7 @@ fn values_written_once_are_looked_at_rarely_and_never_copied() {
 
 #[test]
 fn deleted_values_are_collected_whether_or_not_anything_is_merged() {
-    for placement in SEPARATED {
+    for placement in TIGHT {
         let dir = TempDir::new();
         let db = Db::open_with(dir.join("db"), in_memtable(separated(placement))).unwrap();
         update_all(&db, 4000, 0);

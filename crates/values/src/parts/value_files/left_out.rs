@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bifold_contract::{Error, FileId};
 
-use super::{ValueFile, ValueFiles};
+use super::{FORWARDS, ValueFile, ValueFiles};
 use crate::{parts::sync::LockExt, placement::Explained};
 
 /// Why GC does not pick a file that is left out.
-pub const UNREADABLE: &str = "something in it cannot be read";
+pub const UNREADABLE: &str = "something in it, or about it, cannot be read";
 
 /// The files, each with the first error.
 pub(super) type LeftOut = BTreeMap<FileId, Error>;
@@ -39,10 +39,20 @@ impl ValueFiles {
         self.existing(|id, _| id)
     }
 
-    /// Why files are left out.
+    /// Why files are left out: each reason once, however many files have it.
     #[must_use]
     pub(crate) fn left_out(&self) -> Vec<Error> {
-        self.existing(|_, why| why.clone())
+        let mut errors: Vec<Error> = self.existing(|_, why| why.clone());
+        errors.dedup_by_key(|why| why.to_string());
+        errors
+    }
+
+    /// Why an address may lead nowhere: rows of a forwarding file cannot be read.
+    #[must_use]
+    pub(crate) fn lost_rows(&self) -> Option<Error> {
+        let left_out = self.left_out.hold();
+        let has_rows = |id: &FileId| self.get(*id).is_some_and(|file| file.description.class == FORWARDS);
+        left_out.iter().find(|(id, _)| has_rows(id)).map(|(_, why)| why.clone())
     }
 
     /// Bytes of the files in use that are left out.
