@@ -279,10 +279,10 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         self.files.left_out()
     }
 
-    /// Why a pointer of the index may lead nowhere: what said where its value has moved cannot be read.
+    /// Why a pointer of the index may lead nowhere, where that is known: a file that is left out would say more.
     #[must_use]
-    pub fn lost_rows(&self) -> Option<Error> {
-        self.files.lost_rows()
+    pub fn why_lost(&self) -> Option<Error> {
+        self.files.why_lost()
     }
 
     /// The keyspace is dropped: its files are deleted when the last reader releases them.

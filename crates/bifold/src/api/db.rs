@@ -332,9 +332,10 @@ impl Db {
         &self.engine().damaged
     }
 
-    /// What compaction and GC could not read since the database was opened. Each error names file and offset. Such
-    /// files stay as they are, and compaction and GC leave them out: reads of their intact data, writes and all other
-    /// work go on. Their space is reclaimed when everything in them is deleted or overwritten, if at all.
+    /// What compaction and GC could not read since the database was opened, and what opening could not read of where
+    /// values are and which are dead. Each error names file and offset. Such files stay as they are, and compaction and
+    /// GC leave them out: reads of their intact data, writes and all other work go on. Their space is reclaimed when
+    /// everything in them is deleted or overwritten, if at all.
     /// `bifold verify` finds all damage.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {

@@ -69,7 +69,7 @@ pub trait EventListener: Send + Sync {
     /// A file was removed.
     fn file_deleted(&self, name: &str) {}
 
-    /// A compaction or GC run of `keyspace` could not read something, which later ones leave out
+    /// Opening, or a compaction or GC run of `keyspace`, could not read something, which later runs leave out
     /// ([`Db::left_out`](crate::Db::left_out)). Writes go on.
     fn left_out(&self, keyspace: &str, error: &Error) {}
 

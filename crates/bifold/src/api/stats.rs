@@ -92,8 +92,8 @@ pub struct Stats {
     pub overdue_described: Vec<String>,
     /// The failure that poisoned the database, if any. It has refused writes since.
     pub poisoned: Option<String>,
-    /// What compaction and GC could not read since the database was opened, and leave out from then on. Writes and all
-    /// other work continue. See [`Db::left_out`](crate::Db::left_out).
+    /// What opening, compaction and GC could not read and leave out from then on. Writes and all other work continue.
+    /// See [`Db::left_out`](crate::Db::left_out).
     pub left_out: Vec<String>,
 }
 

@@ -78,7 +78,7 @@ impl LeftOut {
 }
 
 impl Tree {
-    /// Why jobs leave out unreadable files: one error for each file, in the order of their numbers.
+    /// Why jobs leave out files: each reason once, those of value files first.
     pub fn left_out(&self) -> Vec<Error> {
         let mut errors = self.placement().left_out();
         if self.unreadable.any() {

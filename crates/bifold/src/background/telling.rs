@@ -143,7 +143,7 @@ impl Events {
         }
     }
 
-    /// A job has left out what it could not read.
+    /// A job, or opening, has left out what it could not read.
     pub fn left_out(&self, keyspace: &str, error: &Error) {
         if let Some(telling) = &self.0 {
             telling.note(Event::LeftOut(keyspace.to_owned(), error.clone()));

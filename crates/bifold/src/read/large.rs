@@ -90,7 +90,7 @@ impl Reader {
 
     /// The error for an entry that is up to date but whose value has no file.
     pub(super) fn lost(&self, tree: &Tree, gone: Gone) -> Error {
-        if let (Gone::Value(_), Some(why)) = (gone, tree.placement().lost_rows()) {
+        if let (Gone::Value(_), Some(why)) = (gone, tree.placement().why_lost()) {
             return why;
         }
         let (file, offset, what) = match gone {

@@ -47,7 +47,7 @@ use crate::{
     background::telling::Events,
     commit::{kept_logs::KeptLogs, memory::MemoryPlan},
     engine::{Engine, Recovered},
-    state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements, time::Time},
+    state::{manifest::ManifestFile, numbers::Numbers, presets::OwnPlacements, time::Time, tree::Tree},
 };
 
 /// Opens the database in `path`.
@@ -80,7 +80,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     let found = Logs::find(&dir, &state, (&spans, state.log_floor.first), trees.iter().map(|tree| &**tree))?;
     // No new value file gets a number that a log has a pointer to, even if a power loss has deleted that file.
     numbers.raise_above(found.last_file);
-    trees.iter().try_for_each(|tree| tree.placement().finish_recovery(found.next - 1, found.durable))?;
+    finish_values(&trees, &found, &events)?;
     // Not `found.next` alone: the manifest says which numbers were in use, including those of lost commits.
     let next_seqno = found.next.max(state.last_seqno + 1);
     let replaying = if writes { found.floor() } else { Some(state.log_floor) };
@@ -118,6 +118,15 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
     });
     start(&engine, &files, &found)?;
     Ok(engine)
+}
+
+/// Commits that logs have are known now; so is what in value files cannot be read.
+fn finish_values(trees: &[Arc<Tree>], found: &Logs, events: &Events) -> Result<()> {
+    for tree in trees {
+        tree.placement().finish_recovery(found.next - 1, found.durable)?;
+        tree.left_out().iter().for_each(|why| events.left_out(&tree.name, why));
+    }
+    Ok(())
 }
 
 /// The directory, locked for what it is opened for, and with all files under their own names.

@@ -179,6 +179,7 @@ pub const ALL: &[Planted] = &[
     bug("trust_cached_log_names", ERRNO),
     bug("forget_regarded", EXACT),
     bug("regard_all_drops", NOVKV),
+    bug("forget_regarded_unread", NOVKV),
     bug("trust_handles", NOVKV),
     bug("lose_handles", HANDLES),
     bug("skip_alone_sync", POWER),

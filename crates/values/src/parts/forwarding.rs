@@ -29,7 +29,7 @@ use bifold_format::{
 use super::{
     budget::{Budget, Granted},
     hash_map::HashMap,
-    scan::{Met, Scan, no_record},
+    scan::Scan,
     sync::LockExt,
     value_files::ValueFile,
 };
@@ -148,30 +148,29 @@ pub fn own_bytes_max(budget: &Budget) -> u64 {
     budget.bytes_max() / MEMORY_SHARE
 }
 
-/// The tables of a forwarding file that can be read, each with its source, and the first error if that is not all.
-fn tables_in(file: &ValueFile) -> (Vec<(FileId, forward::Forwards)>, Option<Error>) {
-    let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Recovery);
-    let (path, mut tables, mut unreadable) = (file.reader().path(), Vec::new(), None);
+/// Adds the tables of a forwarding file to `tables`, each with its source. Goes on behind damage.
+///
+/// # Errors
+/// The first damage, once all other tables are there; I/O errors.
+fn read_tables(file: &ValueFile, tables: &mut Vec<(FileId, forward::Forwards)>) -> Result<()> {
+    let (mut scan, mut whole) = (Scan::new(file, file.start(), file.len(), IoSource::Recovery), Ok(()));
     loop {
-        let (damage, goes_on) = match scan.step() {
-            Ok(Met::End) => break,
-            Ok(Met::Record(record, _)) if record.kind == ValueKind::Forwards => match forward::decode(record.body()) {
-                Ok(forwards) => {
-                    tables.push((record.seqno, forwards));
-                    continue;
+        match scan.sound() {
+            Ok(Some((record, _))) if record.kind == ValueKind::Forwards => {
+                let at = record.offset;
+                let forwards = forward::decode(record.body());
+                tables.push((record.seqno, forwards.map_err(|damage| damage.at(at).of(file.reader().path()))?));
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => return whole,
+            Err(error) => {
+                whole = whole.and(Err(error));
+                if scan.find_next()?.is_none() {
+                    return whole;
                 }
-                Err(damage) => (damage.at(record.offset).of(path), Ok(Some(0))),
-            },
-            Ok(Met::Record(..)) => continue,
-            Ok(Met::Damage(offset) | Met::Torn(offset)) => (no_record(offset).of(path), scan.find_next()),
-            Err(error) => (error, Ok(None)),
-        };
-        unreadable.get_or_insert(damage);
-        if !matches!(goes_on, Ok(Some(_))) {
-            break;
+            }
         }
     }
-    (tables, unreadable)
 }
 
 fn own_bytes(units: &Units) -> u64 {
@@ -185,10 +184,11 @@ impl Forwarding {
     /// # Errors
     /// I/O errors that say nothing of what is stored.
     pub fn adopt(&self, file: &Arc<ValueFile>, budget: &Arc<Budget>, values: u64) -> Result<Option<Error>> {
-        let (tables, unreadable) = tables_in(file);
-        if let Some(error) = unreadable.as_ref().filter(|error| !error.is_unreadable()) {
-            return Err(error.clone());
-        }
+        let mut tables = Vec::new();
+        let unreadable = match read_tables(file, &mut tables) {
+            Err(error) if !error.is_unreadable() => return Err(error),
+            read => read.err(),
+        };
         self.add_unit(file, tables, (budget, values), unreadable.is_none());
         Ok(unreadable)
     }
@@ -431,6 +431,26 @@ mod tests {
                     assert_eq!(table.find(row.from + 1), None, "of {count}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_can_be_read_of_a_damaged_unit_is_used_and_never_used_up() {
+        let fs = MemoryFs::new();
+        let (files, budget) = (value_files(&fs, 100), Budget::new(1 << 20));
+        let unit = file(&files, &[(50, rows(&[(1, 11)])), (51, rows(&[(2, 22)])), (52, rows(&[(3, 33)]))]);
+        let record_bytes = (unit.len() - unit.start()) / 3;
+        for damaged in 0..3 {
+            let forwarding = Forwarding::default();
+            let bit = (unit.start() + damaged * record_bytes + record_bytes / 2) * 8;
+            fs.flip_bit(unit.reader().path(), bit);
+            let error = forwarding.adopt(&unit, &budget, 0).unwrap().unwrap();
+            assert_eq!(error.path(), Some(unit.reader().path()));
+            let found = [at(50, 1), at(51, 2), at(52, 3)].map(|from| forwarding.next(from).is_some());
+            assert_eq!(found, [0, 1, 2].map(|table| table != damaged));
+            assert_eq!(forwarding.used_up(&[(unit.id, 2 * ROW_BYTES, 2)]), []);
+            fs.flip_bit(unit.reader().path(), bit);
+            forwarding.remove(unit.id);
         }
     }
 

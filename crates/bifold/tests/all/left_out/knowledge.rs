@@ -1,6 +1,11 @@
 //! Damage in files that say something of values: they cost what only they know, and the database opens without it.
 
-use bifold::salvage::{DatabaseSalvage, SalvageOptions};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use bifold::{
+    events::{EventListener, Listener},
+    salvage::{DatabaseSalvage, SalvageOptions},
+};
 use bifold_format::value;
 use bifold_values::parts::value_files::{DROPS, FORWARDS};
 
@@ -50,6 +55,16 @@ fn live_bytes(round: u32) -> u64 {
     (0..KEYS).map(|n| value(n, round).len() as u64 + 60).sum()
 }
 
+/// Counts what a listener is told was left out.
+#[derive(Default)]
+struct Told(AtomicU64);
+
+impl EventListener for Told {
+    fn left_out(&self, _keyspace: &str, _error: &Error) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
 #[test]
 fn a_damaged_drop_file_costs_the_garbage_that_it_names() {
     let (fs, options) = written("novkv", false);
@@ -60,11 +75,14 @@ fn a_damaged_drop_file_costs_the_garbage_that_it_names() {
         flip(&image, &path);
         let mut round = 2;
         for session in 0..2 {
-            let db = open(&image, &options);
+            let told = Arc::new(Told::default());
+            let listener = Listener::new(Arc::clone(&told) as _);
+            let db = open(&image, &Options { listener, ..options.clone() });
             let what = format!("{}, session {session}", path.display());
             let left_out = db.left_out();
             assert!(left_out.len() == 1 && names(&left_out[0], &path), "{what}: {left_out:?}");
             round = work(&db, round, &[]);
+            assert_eq!(told.0.load(Relaxed), 1, "{what}");
             assert_eq!(unreadable(&db, &path, |_| round), [], "{what}");
             let explicit = db.collect_garbage().expect_err(&what);
             assert!(names(&explicit, &path), "{what}: {explicit}");

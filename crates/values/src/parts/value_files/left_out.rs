@@ -42,14 +42,14 @@ impl ValueFiles {
     /// Why files are left out: each reason once, however many files have it.
     #[must_use]
     pub(crate) fn left_out(&self) -> Vec<Error> {
-        let mut errors: Vec<Error> = self.existing(|_, why| why.clone());
-        errors.dedup_by_key(|why| why.to_string());
+        let (mut errors, mut known): (Vec<Error>, _) = (self.existing(|_, why| why.clone()), BTreeSet::new());
+        errors.retain(|why| known.insert(why.to_string()));
         errors
     }
 
-    /// Why an address may lead nowhere: rows of a forwarding file cannot be read.
+    /// Why an address may lead nowhere: what says where its value has moved cannot be read.
     #[must_use]
-    pub(crate) fn lost_rows(&self) -> Option<Error> {
+    pub(crate) fn why_lost(&self) -> Option<Error> {
         let left_out = self.left_out.hold();
         let has_rows = |id: &FileId| self.get(*id).is_some_and(|file| file.description.class == FORWARDS);
         left_out.iter().find(|(id, _)| has_rows(id)).map(|(_, why)| why.clone())

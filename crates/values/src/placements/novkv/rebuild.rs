@@ -64,6 +64,15 @@ impl NovKvShared {
         self.tables.store(Arc::new(tables));
     }
 
+    /// The drop files that are left out and that one of these files reflects. What it has dropped by them is gone, so
+    /// their blocks must not be counted again once they can be read. For the other files that costs what they drop.
+    fn regarded_unread(&self, sources: &[Arc<ValueFile>]) -> BTreeSet<FileId> {
+        let left_out = if planted!("forget_regarded_unread") { BTreeSet::new() } else { self.files.left_out_files() };
+        let tables = self.tables.load();
+        let tables = sources.iter().filter_map(|file| tables.by_file.get(&file.id));
+        tables.flat_map(|table| &table.properties.regarded).copied().filter(|id| left_out.contains(id)).collect()
+    }
+
     /// The file numbers that lead to a file, and how many bytes of records each has in it.
     pub(super) fn numbers_of(&self, file: &ValueFile) -> Vec<(FileId, u64)> {
         if file.description.class != SORTED {
@@ -136,7 +145,7 @@ pub(super) fn rebuild(shared: &NovKvShared, units: &[FileId], gc: &dyn GcContext
     let (regarded, blocks): (BTreeSet<FileId>, Vec<_>) = {
         let drops = shared.drops.hold();
         let blocks = numbers.keys().flat_map(|&number| drops.about(number).iter().map(move |b| (number, *b)));
-        (drops.files().keys().copied().collect(), blocks.collect())
+        (drops.files().keys().copied().chain(shared.regarded_unread(&sources)).collect(), blocks.collect())
     };
     let mut live = numbers.clone();
     for (number, block) in &blocks {

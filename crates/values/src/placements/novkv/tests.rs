@@ -284,6 +284,41 @@ fn drop_keys_that_come_during_gc_are_not_forgotten() {
     assert_eq!(stage.recorded.len(), 1, "all drop-keys are regarded: {:?}", stage.recorded);
 }
 
+/// A table that lacks what an unreadable drop file drops still says so when it is rewritten: otherwise the same records
+/// would be counted twice once the file can be read, and a file with live values would pass for empty.
+#[test]
+fn what_an_unreadable_drop_file_has_dropped_is_not_counted_again() {
+    for also_other in [false, true] {
+        let mut stage = Stage::new();
+        let first = [stage.put(b"a", 1), stage.put(b"b", 2)];
+        stage.end_file();
+        let second = [stage.put(b"c", 3), stage.put(b"d", 4)];
+        stage.end_file();
+        let edit = stage.drop_versions(&[first[0], second[0]]);
+        stage.install(&edit);
+        let table_in = |stage: &mut Stage, files: Vec<FileId>| {
+            let edit = stage.run(Choice::Rebuild(files.into_iter().map(|file| (file, 0)).collect()), &|_| {});
+            edit.added[0].id
+        };
+        let other = second[0].2.file;
+        let mut table = table_in(&mut stage, vec![first[0].2.file]);
+        assert_eq!(stage.dead(), [(table, 0), (other, 500)].into(), "the drop file stays for the other");
+        let path = stage.placement.shared.files.get(edit.added[0].id).unwrap().reader().path().to_owned();
+        let bit = (stage.fs.read(&path).unwrap().len() as u64 - 4) * 8;
+        stage.fs.flip_bit(&path, bit);
+        stage.reopen();
+        assert_eq!(stage.dead(), [(table, 0), (other, 0)].into());
+        table = table_in(&mut stage, if also_other { vec![table, other] } else { vec![table] });
+        stage.fs.flip_bit(&path, bit);
+        stage.reopen();
+        let dead = if also_other { vec![(table, 0)] } else { vec![(table, 0), (other, 500)] };
+        assert_eq!(stage.dead(), dead.into_iter().collect());
+        stage.collect(stage.dead().into_keys().collect());
+        assert!(stage.is_lost(first[0]));
+        [first[1], second[1]].into_iter().for_each(|version| stage.read(version));
+    }
+}
+
 #[test]
 fn a_rewrite_that_was_not_put_in_force_drops_nothing() {
     let mut stage = Stage::new();
