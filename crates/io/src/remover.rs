@@ -5,7 +5,8 @@
 //! thread removes files, once there is one; before that, and after its end, they are removed at once.
 
 use std::sync::{
-    Mutex, PoisonError,
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
     mpsc::{self, Receiver, Sender},
 };
 
@@ -24,6 +25,38 @@ enum Errand {
     Notify(Sender<()>),
 }
 
+/// Bytes of files that nobody needs any more and that are still on the disk.
+#[derive(Debug, Default)]
+pub struct BeingRemoved(AtomicU64);
+
+impl BeingRemoved {
+    /// How many there are now.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+/// A file's bytes, which count as being removed while this exists.
+#[derive(Debug)]
+pub(crate) struct Leaving {
+    of: Arc<BeingRemoved>,
+    bytes: u64,
+}
+
+impl Leaving {
+    pub fn new(of: &Arc<BeingRemoved>, bytes: u64) -> Self {
+        of.0.fetch_add(bytes, Relaxed);
+        Self { of: Arc::clone(of), bytes }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.of.0.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
 impl Remover {
     /// Removes a file.
     pub(crate) fn remove(&self, file: Obsolete) {
@@ -33,11 +66,12 @@ impl Remover {
         }
     }
 
-    /// The work of the thread that removes files from now on, until [`Remover::finish`].
-    pub fn work(&self) -> impl FnOnce() + Send + 'static {
+    /// The work of the thread that removes files from now on, until [`Remover::finish`]. It calls `removed` after each
+    /// file.
+    pub fn work(&self, removed: impl Fn() + Send + 'static) -> impl FnOnce() + Send + 'static {
         let (sender, receiver) = mpsc::channel();
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
-        move || serve(&receiver)
+        move || serve(&receiver, removed)
     }
 
     /// Ends the thread once it has removed the files it was given.
@@ -61,10 +95,13 @@ impl Remover {
     }
 }
 
-fn serve(queue: &Receiver<Errand>) {
+fn serve(queue: &Receiver<Errand>, removed: impl Fn()) {
     for errand in queue {
         match errand {
-            Errand::Remove(file) => file.remove(),
+            Errand::Remove(file) => {
+                file.remove();
+                removed();
+            }
             Errand::Notify(waiting) => drop(waiting),
         }
     }
@@ -76,6 +113,7 @@ mod tests {
 
     use bifold_contract::IoSource;
 
+    use super::BeingRemoved;
     use crate::{Dir, memory::MemoryFs};
 
     fn dir() -> Dir {
@@ -101,7 +139,7 @@ mod tests {
     #[test]
     fn with_a_thread_files_are_removed_after_waiting_and_after_its_end() {
         let dir = dir();
-        let work = dir.remover().work();
+        let work = dir.remover().work(|| {});
         leave(&dir, "a");
         assert_eq!(
             (dir.list().unwrap(), dir.open_files().open),
@@ -119,5 +157,25 @@ mod tests {
         thread.join().unwrap();
         leave(&dir, "c");
         assert!(dir.list().unwrap().is_empty());
+    }
+
+    #[test]
+    fn bytes_count_from_the_last_reader_to_the_removal() {
+        let (dir, being_removed) = (dir(), Arc::new(BeingRemoved::default()));
+        let work = dir.remover().work(|| {});
+        dir.create("a", IoSource::Flush).unwrap().append(&[b"12345"]).unwrap();
+        let (reader, other) = (dir.open("a").unwrap(), dir.open("a").unwrap());
+        reader.remove_when_unused_counting(&being_removed, 5);
+        assert_eq!(being_removed.bytes(), 0, "somebody still has it");
+        drop(reader);
+        assert_eq!(being_removed.bytes(), 5);
+        let thread = thread::spawn(work);
+        dir.remover().wait();
+        assert_eq!(being_removed.bytes(), 0);
+        other.remove_when_unused_counting(&being_removed, 5);
+        dir.remover().finish();
+        thread.join().unwrap();
+        drop(other);
+        assert_eq!(being_removed.bytes(), 0, "no thread: removed at once");
     }
 }

@@ -183,6 +183,7 @@ impl<I: ForeignIndex> Core<I> {
         SpacePressure {
             index_bytes: 0,
             inline_bytes: 0,
+            being_removed_bytes: self.values.being_removed_bytes(),
             entries_above: 0.0,
             overwritten: 0.0,
             target: self.settings.now().space_target,

@@ -10,7 +10,9 @@
 
 use std::{ops::Deref, sync::Arc};
 
-use bifold_contract::{Error, FileId, IoSource, LargeEdit, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta};
+use bifold_contract::{
+    Error, FileId, IoSource, LargeEdit, Pointer, Result, SeqNo, Value, ValueEdit, ValueFileMeta, planted,
+};
 
 use crate::{
     parts::{
@@ -256,6 +258,12 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     #[must_use]
     pub fn can_reclaim(&self, oldest_snapshot: Option<SeqNo>) -> bool {
         self.files.can_reclaim(oldest_snapshot)
+    }
+
+    /// Bytes of deleted value files that nobody needs and that are still to be removed from the disk.
+    #[must_use]
+    pub fn being_removed_bytes(&self) -> u64 {
+        if planted!("removed_files_take_no_space") { 0 } else { self.files.being_removed_bytes() }
     }
 
     /// Bytes of drained files that a snapshot of everything up to `seqno` may still read.

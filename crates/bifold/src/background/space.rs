@@ -55,6 +55,7 @@ impl Space {
         SpacePressure {
             index_bytes: levels.bytes(),
             inline_bytes: inline_bytes(levels),
+            being_removed_bytes: tree.placement().being_removed_bytes(),
             entries_above: stale_weight * entries_outside_largest_run(runs) as f64 / values,
             overwritten: stale_weight * overwritten as f64 / values,
             target: tree.view().settings.options.values.space_target,
@@ -74,10 +75,12 @@ impl Space {
         (running.is_empty() || !job.claim().is_alone).then_some(job)
     }
 
-    /// Whether GC or reclamation of a keyspace is running, or starts as soon as a worker is free.
+    /// Whether GC or reclamation of a keyspace is running, or starts as soon as a worker is free, or files are being
+    /// removed.
     pub fn is_freeing(&self, tree: &Tree) -> bool {
         let by_merges = || tree.placement().profile().separates_at_rewrite && self.is_merging(tree);
         self.work.is_freeing(tree.keyspace)
+            || tree.placement().being_removed_bytes() > 0
             || self.can_reclaim(tree)
             || self.next_gc(tree, &[]).is_some()
             || by_merges()
@@ -93,7 +96,7 @@ impl Space {
         tree.separates && tree.placement().can_reclaim(self.snapshots.oldest())
     }
 
-    /// Whether there is no room for the copies of a GC run before the files that others drained are deleted.
+    /// Whether there is no room for the copies of a GC run before the files that others drained are gone.
     pub fn is_full(&self, tree: &Tree) -> bool {
         self.space_taken(tree).share >= SPACE_FULL
     }

@@ -168,6 +168,12 @@ impl Pace {
         self.is_stale.store(true, Release);
     }
 
+    /// The notes on all keyspaces are out of date.
+    pub fn forget_all(&self) {
+        self.stale.hold().add_all();
+        self.is_stale.store(true, Release);
+    }
+
     /// Notes that a flush begins.
     pub fn flush_begins(&self, now: Duration) -> FlushBegun {
         self.flushes.hold().begin(now)

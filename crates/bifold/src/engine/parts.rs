@@ -395,6 +395,7 @@ impl Parts {
             compactor,
             gc: Arc::clone(&gc),
             reclaims,
+            pace: Arc::clone(&of.pace),
             events: Arc::clone(&of.events),
             _lock: Arc::clone(&of.lock),
         });

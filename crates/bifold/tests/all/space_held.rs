@@ -21,6 +21,9 @@ const TARGET: f64 = 1.5;
 /// drained.
 const SYNC: Duration = Duration::from_millis(4);
 
+/// Removing one file takes this long: some systems discard its blocks. That is more than GC takes to free a file.
+const REMOVAL: Duration = Duration::from_millis(20);
+
 /// Bytes of value files and tables.
 fn space(fs: &MemoryFs) -> u64 {
     let of_data = |path: &Path| path.extension().is_some_and(|extension| extension == "val" || extension == "tbl");
@@ -28,8 +31,9 @@ fn space(fs: &MemoryFs) -> u64 {
     files.iter().filter(|path| of_data(path)).map(|path| fs.len(path).unwrap().unwrap_or(0)).sum()
 }
 
-/// The largest space amplification while every key is overwritten twice, in a mixed order.
-fn largest(placement: PlacementKind, sync: Duration) -> f64 {
+/// The largest space amplification while every key is overwritten twice, in a mixed order. Each `slow` call takes so
+/// long.
+fn largest(placement: PlacementKind, slow: Option<(&'static str, Duration)>) -> f64 {
     let memory = MemoryFs::new();
     let faulty = FaultyFs::over_memory(memory.clone());
     let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
@@ -45,9 +49,8 @@ fn largest(placement: PlacementKind, sync: Duration) -> f64 {
     (0..KEYS).for_each(put);
     db.wait_idle().unwrap();
     faulty.decide_by(Box::new(move |call| {
-        if call.op == "sync" {
-            thread::sleep(sync);
-        }
+        let (_, time) = slow.filter(|(op, _)| *op == call.op)?;
+        thread::sleep(time);
         None
     }));
     let (most, ends) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -70,7 +73,16 @@ fn largest(placement: PlacementKind, sync: Duration) -> f64 {
 #[test]
 fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
     for placement in [PlacementKind::HashKv, PlacementKind::WiscKey, PlacementKind::NovKv, PlacementKind::Streams] {
-        let largest = largest(placement, SYNC);
+        let largest = largest(placement, Some(("sync", SYNC)));
+        assert!((1.2..TARGET * 1.25).contains(&largest), "{placement:?}: {largest:.2} bytes a byte");
+    }
+}
+
+/// Measured: 1.56 to 1.66. Before files that are being removed counted, and with slow syncs too, 1.69 to 2.27.
+#[test]
+fn writers_wait_for_files_to_be_removed_before_space_is_beyond_its_target() {
+    for placement in [PlacementKind::HashKv, PlacementKind::WiscKey, PlacementKind::NovKv, PlacementKind::Streams] {
+        let largest = largest(placement, Some(("remove", REMOVAL)));
         assert!((1.2..TARGET * 1.25).contains(&largest), "{placement:?}: {largest:.2} bytes a byte");
     }
 }
@@ -81,7 +93,7 @@ fn writers_wait_for_a_slow_disk_before_space_is_beyond_its_target() {
 #[test]
 fn merges_that_move_values_take_their_part_of_space_twice_and_no_more() {
     for (placement, bound) in [(PlacementKind::DiffKv, 2.1), (PlacementKind::UniKv, 2.3)] {
-        let largest = largest(placement, Duration::ZERO);
+        let largest = largest(placement, None);
         assert!((1.2..bound).contains(&largest), "{placement:?}: {largest:.2} bytes a byte");
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     path::Path,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -14,6 +14,7 @@ use super::Dir;
 use crate::{
     fs::{MappedRead, ReadFile},
     open_files::{Entry, Handle},
+    remover::{BeingRemoved, Leaving},
 };
 
 /// A file for reading. Cheap to clone; clones share the open file. While nothing reads it, it may be closed to keep
@@ -44,6 +45,8 @@ pub(super) struct SharedReader {
     access: Access,
     /// Only those who have the file need it still.
     is_obsolete: AtomicBool,
+    /// What counts the file's bytes while it is being removed.
+    counts: OnceLock<(Arc<BeingRemoved>, u64)>,
 }
 
 impl Reader {
@@ -56,7 +59,7 @@ impl Reader {
     ) -> Result<Self> {
         let entry = Entry::new();
         let file = dir.files.open(&entry, || open().inspect(|file| access.announce(&**file)))?;
-        Self::new(SharedReader { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &**file)
+        Self::new(SharedReader::new(dir, path, entry, access), &**file)
     }
 
     /// Reads through `file` until [`SharedReader::release`].
@@ -64,7 +67,7 @@ impl Reader {
         let entry = Entry::new();
         access.announce(&*file);
         dir.files.pin(&entry, Arc::clone(&file));
-        Self::new(SharedReader { dir: dir.clone(), path, entry, access, is_obsolete: AtomicBool::new(false) }, &*file)
+        Self::new(SharedReader::new(dir, path, entry, access), &*file)
     }
 
     fn new(slot: SharedReader, file: &dyn ReadFile) -> Result<Self> {
@@ -170,6 +173,12 @@ impl Reader {
         self.slot.is_obsolete.store(true, Ordering::Release);
     }
 
+    /// The same. Its `bytes` count as being removed from when nobody has it any more.
+    pub fn remove_when_unused_counting(&self, being_removed: &Arc<BeingRemoved>, bytes: u64) {
+        self.slot.counts.get_or_init(|| (Arc::clone(being_removed), bytes));
+        self.remove_when_unused();
+    }
+
     /// The file's length in bytes when it was first opened.
     #[must_use]
     pub fn len(&self) -> u64 {
@@ -212,6 +221,11 @@ impl Access {
 }
 
 impl SharedReader {
+    fn new(dir: &Dir, path: Arc<Path>, entry: Arc<Entry>, access: Access) -> Self {
+        let (is_obsolete, counts) = (AtomicBool::new(false), OnceLock::new());
+        Self { dir: dir.clone(), path, entry, access, is_obsolete, counts }
+    }
+
     /// Calls `act` with the file, opening it if needed.
     #[inline]
     fn with<T>(&self, act: impl FnOnce(&dyn ReadFile) -> Result<T>) -> Result<T> {
@@ -240,7 +254,8 @@ impl Drop for SharedReader {
     fn drop(&mut self) {
         if *self.is_obsolete.get_mut() {
             let (path, entry) = (Arc::clone(&self.path), Arc::clone(&self.entry));
-            self.dir.remover.remove(Obsolete { dir: self.dir.clone(), path, entry });
+            let counted = self.counts.get().map(|(of, bytes)| Leaving::new(of, *bytes));
+            self.dir.remover.remove(Obsolete { dir: self.dir.clone(), path, entry, _counted: counted });
         } else {
             self.release();
         }
@@ -254,6 +269,7 @@ pub(crate) struct Obsolete {
     path: Arc<Path>,
     /// The open file, which has its mapping.
     entry: Arc<Entry>,
+    _counted: Option<Leaving>,
 }
 
 impl Obsolete {

@@ -70,6 +70,7 @@ const DROPPED_MEMTABLES: Test = Test::Integration("bifold", "all", "waits::a_wri
 const VISITS: Test = Test::Integration("bifold", "all", "ranges::a_visit");
 const COLD: Test = Test::Unit("bifold-io", "region::tests::what_is_written");
 const SEEKS: Test = Test::Integration("bifold", "all", "iterators::entries_that_one_end");
+const REMOVALS: Test = Test::Integration("bifold", "all", "space_held::writers_wait_for_files");
 const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
 const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
@@ -328,6 +329,7 @@ pub const ALL: &[Planted] = &[
     bug("ingest_forgets_panics", PIECES),
     bug("ingest_lends_late", PIECES),
     bug("transaction_overlooks_ingest", OVERLOOKS),
+    bug("removed_files_take_no_space", REMOVALS),
     bug("left_out_unnoted", UNDAMAGED),
     bug("left_out_lets_older_through", UNDAMAGED),
     bug("left_out_ends_early", UNDAMAGED),

@@ -36,7 +36,7 @@ use bifold_format::{
     names,
     value::{self, Description},
 };
-use bifold_io::{Dir, Writer};
+use bifold_io::{Dir, Writer, remover::BeingRemoved};
 
 use super::{
     budget::Memory,
@@ -127,6 +127,8 @@ pub struct ValueFiles {
     drained: Mutex<BTreeMap<FileId, Drained>>,
     /// Deleted files that logs may still point into, with the number of the last move out of them.
     deleted: Mutex<BTreeMap<FileId, SeqNo>>,
+    /// Of these, files that are still on the disk.
+    being_removed: Arc<BeingRemoved>,
     /// During recovery: what follows the lengths recorded in the manifest.
     tails: Mutex<BTreeMap<FileId, recovery::Tail>>,
     /// During recovery: files that are not in the manifest and whose beginning is damaged, so that they may belong to
@@ -178,6 +180,7 @@ impl ValueFiles {
             dirty: Mutex::default(),
             syncing: Mutex::default(),
             deleted: Mutex::default(),
+            being_removed: Arc::default(),
             unrecorded: Mutex::default(),
             hidden: Mutex::default(),
             drained: Mutex::default(),
@@ -486,15 +489,5 @@ impl ValueFiles {
     #[must_use]
     pub fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
-    }
-
-    /// Number of files, bytes in them, and bytes of these in drained files.
-    #[must_use]
-    pub fn sizes(&self) -> (u64, u64, u64) {
-        let drained = self.drained.hold();
-        let all = self.all.load();
-        let total = all.values().map(|file| file.len()).sum();
-        let idle = all.values().filter(|file| drained.contains_key(&file.id)).map(|file| file.len()).sum();
-        (all.len() as u64, total, idle)
     }
 }

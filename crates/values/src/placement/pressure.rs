@@ -13,6 +13,8 @@ pub struct SpacePressure {
     pub index_bytes: u64,
     /// Of these, an estimate of the live inline values.
     pub inline_bytes: u64,
+    /// Bytes of deleted value files that are still to be removed from the disk.
+    pub being_removed_bytes: u64,
     /// Entries that may overwrite others: those of all memtables and sorted runs but the largest, for each entry that
     /// is a value. What they overwrite is not known to be dead until a compaction reads both.
     pub entries_above: f64,
@@ -37,8 +39,8 @@ const SLACK_BYTES: f64 = 64.0 * 1024.0 * 1024.0;
 /// The [`fullness`](SpacePressure::fullness) at which GC starts, whatever part of the slack it keeps for copies.
 const GC_STARTS: f64 = 0.75;
 
-/// Drained files do not count as taken up to this share of the slack. They only wait to be deleted: slower writers
-/// would not make that faster, and GC has nothing to do.
+/// Drained files, and those being removed, do not count as taken up to this share of the slack. They only wait to be
+/// gone: slower writers would not make that faster, and GC has nothing to do.
 const DRAINED_SHARE: f64 = 0.08;
 
 /// The garbage for each live byte that always remains: collecting it is not worth it.
@@ -83,18 +85,19 @@ impl SpacePressure {
         self.live_bytes(space) * self.target - self.index_bytes as f64
     }
 
-    /// How much of the target's slack is taken: by garbage, by tables, and by drained files unless they are few. It is
-    /// 1.0 when they fill it, and 0.75 where GC starts: below that and above it, it grows evenly. It is for slowing
-    /// writers, so it is 0 where slowing them would free nothing: while a snapshot holds drained files. A target that
-    /// the tables alone exceed is raised to what GC can reach. Nearly all of its slack is tables then, so a third of
-    /// it all stands for the slack.
+    /// How much of the target's slack is taken: by garbage, by tables, and, unless they are few, by files that are
+    /// drained or being removed. It is 1.0 when they fill it, and 0.75 where GC starts: below that and above it, it
+    /// grows evenly. It is for slowing writers, so it is 0 where slowing them would free nothing: while a snapshot
+    /// holds drained files. A target that the tables alone exceed is raised to what GC can reach. Nearly all of its
+    /// slack is tables then, so a third of it all stands for the slack.
     #[must_use]
     pub fn fullness(&self, space: &ValueSpace) -> f64 {
         if self.is_pinned(space) {
             return 0.0;
         }
-        let about_to_go = (space.drained_bytes as f64).min(self.slack(space) * DRAINED_SHARE);
-        let taken = (Self::total_bytes(space) + self.index_bytes) as f64 - about_to_go;
+        let leaving = space.drained_bytes + self.being_removed_bytes;
+        let about_to_go = (leaving as f64).min(self.slack(space) * DRAINED_SHARE);
+        let taken = (Self::total_bytes(space) + self.being_removed_bytes + self.index_bytes) as f64 - about_to_go;
         let share = (1.0 - (self.bound(space) - taken) / self.slack(space)).max(0.0);
         let starts = self.gc_starts();
         match share < starts {
@@ -157,6 +160,7 @@ mod tests {
         SpacePressure {
             index_bytes: 200 * MIB,
             inline_bytes: 0,
+            being_removed_bytes: 0,
             entries_above: 0.0,
             overwritten: 0.0,
             target,
@@ -179,6 +183,11 @@ mod tests {
         let with = |drained| pressure(1.5, None).fullness(&space(1200 + drained, drained));
         assert_eq!([with(10), with(40)], [without; 2], "they are deleted soon");
         assert!(with(100) > without + 0.1 && with(300) > 1.1, "many take space like others");
+        for bytes in [10, 40, 100, 300] {
+            let pressure = SpacePressure { being_removed_bytes: bytes * MIB, ..pressure(1.5, None) };
+            assert_eq!(pressure.fullness(&space(1200, 0)), with(bytes), "so do files that are being removed");
+            assert_eq!(pressure.excess(&space(1200, 0)), 0, "GC does not free them");
+        }
     }
 
     /// Writers are slowed by how much is taken, so this must not depend on how much the target allows.

@@ -299,6 +299,7 @@ fn pressure(text: &str) -> SpacePressure {
     let mut pressure = SpacePressure {
         index_bytes: 0,
         inline_bytes: 0,
+        being_removed_bytes: 0,
         entries_above: 0.0,
         overwritten: 0.0,
         target: 1.5,

@@ -68,8 +68,8 @@ pub struct SpaceStats {
     pub appends_bytes: u64,
     /// The file `RESERVE`: space for a full disk.
     pub reserve_bytes: u64,
-    /// The rest of the directory: tables that an iterator still reads, files of dropped keyspaces that still have
-    /// handles, files being written, files that do not belong to the database.
+    /// The rest of the directory: files that an iterator still reads, files being removed, files of dropped keyspaces
+    /// that still have handles, files being written, files that do not belong to the database.
     pub other_bytes: u64,
     /// Estimate of live bytes in tables: the last level or everything above it, whichever is larger.
     pub live_bytes_estimate: u64,

@@ -161,8 +161,24 @@ impl ValueFiles {
                 self.deleted.hold().insert(file.id, drained.last);
             }
             self.dirty.hold().files.retain(|dirty| dirty.id != file.id);
-            file.reader.remove_when_unused();
+            file.reader.remove_when_unused_counting(&self.being_removed, file.len());
         }
+    }
+
+    /// Bytes of deleted files that nobody needs and that are still on the disk.
+    #[must_use]
+    pub(crate) fn being_removed_bytes(&self) -> u64 {
+        self.being_removed.bytes()
+    }
+
+    /// Number of files, bytes in them, and bytes of these in drained files.
+    #[must_use]
+    pub fn sizes(&self) -> (u64, u64, u64) {
+        let drained = self.drained.hold();
+        let all = self.all.load();
+        let total = all.values().map(|file| file.len()).sum();
+        let idle = all.values().filter(|file| drained.contains_key(&file.id)).map(|file| file.len()).sum();
+        (all.len() as u64, total, idle)
     }
 
     /// Bytes of drained files out of which something moved after the commit `seqno`.

@@ -255,6 +255,7 @@ fn pressure(target: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
         inline_bytes: 0,
+        being_removed_bytes: 0,
         entries_above: 0.0,
         overwritten: 0.0,
         target,

@@ -211,6 +211,7 @@ fn pressure(entries_above: f64) -> SpacePressure {
     SpacePressure {
         index_bytes: 0,
         inline_bytes: 0,
+        being_removed_bytes: 0,
         entries_above,
         overwritten: 0.0,
         target: 1.5,
