@@ -354,9 +354,10 @@ impl Scheduler {
         let (who, on) = ("a caller of wait_idle", "background work to end");
         loop {
             let _waiting = self.waits.look_until(who, on, || self.is_idle())?;
+            let are_leaving = self.trees.all().iter().any(|p| p.placement().being_removed_bytes() > 0);
             self.remover.wait();
-            // Some GC runs only wait for room on the disk.
-            if self.is_idle() {
+            // GC may have waited for their space.
+            if !are_leaving {
                 break;
             }
         }
