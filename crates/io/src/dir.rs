@@ -419,7 +419,7 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn finish_deletes(&self) -> Result<()> {
-        self.remover.wait();
+        self.remover.wait(None);
         self.fs.finish_deletes(&self.path)
     }
 

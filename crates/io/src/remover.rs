@@ -4,10 +4,13 @@
 //! last holder of a version may have a hundred of them. Neither readers nor jobs should pay for that. So a separate
 //! thread removes files, once there is one; before that, and after its end, they are removed at once.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicU64, Ordering::Relaxed},
-    mpsc::{self, Receiver, Sender},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+    },
+    time::Duration,
 };
 
 use crate::dir::Obsolete;
@@ -79,11 +82,15 @@ impl Remover {
         *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Waits until all files given so far are removed.
-    pub fn wait(&self) {
+    /// Waits until all files given so far are removed. Returns false if they are not after `limit`.
+    pub fn wait(&self, limit: Option<Duration>) -> bool {
         let (sender, receiver) = mpsc::channel::<()>();
         drop(self.send(Errand::Notify(sender)));
-        let _disconnected = receiver.recv();
+        // Nothing is ever sent: the thread drops the sender.
+        match limit {
+            None => receiver.recv().is_err(),
+            Some(limit) => receiver.recv_timeout(limit) == Err(RecvTimeoutError::Disconnected),
+        }
     }
 
     /// Returns the errand if there is no thread for it.
@@ -133,7 +140,7 @@ mod tests {
         let dir = dir();
         leave(&dir, "a");
         assert!(dir.list().unwrap().is_empty());
-        dir.remover().wait();
+        dir.remover().wait(None);
     }
 
     #[test]
@@ -147,7 +154,7 @@ mod tests {
             "no thread has started yet"
         );
         let thread = thread::spawn(work);
-        dir.remover().wait();
+        dir.remover().wait(None);
         assert_eq!((dir.list().unwrap().len(), dir.open_files().open), (0, 0));
         leave(&dir, "b");
         dir.finish_deletes().unwrap();
@@ -170,7 +177,7 @@ mod tests {
         drop(reader);
         assert_eq!(being_removed.bytes(), 5);
         let thread = thread::spawn(work);
-        dir.remover().wait();
+        dir.remover().wait(None);
         assert_eq!(being_removed.bytes(), 0);
         other.remove_when_unused_counting(&being_removed, 5);
         dir.remover().finish();

@@ -156,8 +156,8 @@ impl<'a> Runner<'a> {
         measure::reset_peak_memory();
         let (before, cpu_before, begin) = (self.store.totals(), measure::cpu_seconds(), Instant::now());
         let done = match workload {
-            Workload::Settle => self.single(|store| store.flush().and_then(|()| store.wait_idle()))?,
-            Workload::Compact => self.single(|store| store.compact())?,
+            Workload::Settle => self.single(|store| store.flush().and_then(|()| store.wait_idle(self.deadline())))?,
+            Workload::Compact => self.single(|store| store.compact().map(|()| true))?,
             _ => self.threads(workload)?,
         };
         let seconds = begin.elapsed().as_secs_f64();
@@ -201,10 +201,15 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// A phase that is one call of the store.
-    fn single(&self, call: impl FnOnce(&dyn Store) -> Result<()>) -> Result<Done> {
-        call(self.store)?;
-        Ok(Done { counts: Counts { operations: 1, ..Counts::default() }, ..Done::default() })
+    /// When a phase that begins now must end.
+    fn deadline(&self) -> Option<Instant> {
+        self.plan.time_max.map(|time| Instant::now() + time)
+    }
+
+    /// A phase that is one call of the store, which returns whether it has ended.
+    fn single(&self, call: impl FnOnce(&dyn Store) -> Result<bool>) -> Result<Done> {
+        let operations = u64::from(call(self.store)?);
+        Ok(Done { counts: Counts { operations, ..Counts::default() }, ..Done::default() })
     }
 
     /// A phase of many operations on all threads.
@@ -228,7 +233,7 @@ impl<'a> Runner<'a> {
             vary_scans: workload == Workload::YcsbE,
             loaded: start,
             next_insert: &next_insert,
-            deadline: self.plan.time_max.filter(|_| !loading).map(|time| Instant::now() + time),
+            deadline: self.deadline().filter(|_| !loading),
             stream: self.stream.unwrap_or(self.phases),
             done: &self.done,
         };

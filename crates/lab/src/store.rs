@@ -17,7 +17,7 @@ pub mod sync;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, time::Instant};
 
 use ::bifold::Options;
 use serde::Serialize;
@@ -79,11 +79,12 @@ pub trait Store: Send + Sync {
     /// The store's.
     fn flush(&self) -> Result<()>;
 
-    /// Waits until no background work is due.
+    /// Waits until no background work is due. Returns false if that is not so at `end`; a store that cannot end its
+    /// wait waits for as long as it takes.
     ///
     /// # Errors
     /// The store's.
-    fn wait_idle(&self) -> Result<()>;
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool>;
 
     /// Compacts everything, and waits for that.
     ///

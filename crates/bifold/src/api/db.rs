@@ -1,6 +1,6 @@
 //! The handle of an open database.
 
-use std::{fmt, path::Path, sync::Arc};
+use std::{fmt, path::Path, sync::Arc, time::Duration};
 
 use bifold_contract::{Error, Result};
 use bifold_io::Env;
@@ -319,7 +319,17 @@ impl Db {
     /// # Errors
     /// The failure that poisoned the database.
     pub fn wait_idle(&self) -> Result<()> {
-        self.engine().scheduler.wait_idle()
+        self.engine().scheduler.wait_idle(None).map(drop)
+    }
+
+    /// As [`Db::wait_idle`], but no longer than `limit`. Returns whether no work is left; what is left goes on. Where
+    /// callers do the work ([`Workers::Caller`](crate::Workers::Caller)), this does all that is due, however long that
+    /// takes.
+    ///
+    /// # Errors
+    /// As [`Db::wait_idle`].
+    pub fn wait_idle_within(&self, limit: Duration) -> Result<bool> {
+        self.engine().scheduler.wait_idle(Some(limit))
     }
 
     /// Values that opening found damaged after a crash, in the bytes that the manifest had not yet recorded. Each

@@ -55,7 +55,7 @@ impl Waits {
         let held_off = HeldOff(&self.work);
         let is_alone = || self.work.look(|state| state.tasks.under_way() == 0);
         self.wait_until("work that found too little room", "jobs of workers to end", is_alone)?;
-        self.remover.wait();
+        self.remover.wait(None);
         self.room.try_again();
         Ok(held_off)
     }

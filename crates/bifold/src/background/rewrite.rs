@@ -158,7 +158,7 @@ impl Rewrites {
         let outcome = self.outcomes.end_of_job(tree, Took::Tables(job), outcome);
         self.outcomes.end_compaction(tree.keyspace, job);
         drop(at_work);
-        self.remover.wait();
+        self.remover.wait(None);
         outcome
     }
 

@@ -16,7 +16,7 @@
 
 mod choice;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bifold_contract::{CompactionJob, Error, KeyspaceId, Millis, Result, SeqNo, planted};
 use bifold_io::{fs::FileLock, remover::Remover, threads::Threads};
@@ -346,16 +346,25 @@ impl Scheduler {
         }
     }
 
-    /// Waits until no background work is due or running and all obsolete files are deleted.
+    /// Waits until no background work is due or running and all obsolete files are deleted. Returns false if that is
+    /// not so after `limit`.
     ///
     /// # Errors
     /// As [`Waits::wait_until`]; [`Error::Full`] when due work waits for room.
-    pub fn wait_idle(&self) -> Result<()> {
+    pub fn wait_idle(&self, limit: Option<Duration>) -> Result<bool> {
         let (who, on) = ("a caller of wait_idle", "background work to end");
+        let now = || self.waits.clock.now();
+        let end = limit.and_then(|limit| now().checked_add(limit));
+        let is_late = || end.is_some_and(|end| now() >= end);
         loop {
-            let _waiting = self.waits.look_until(who, on, || self.is_idle())?;
+            let _waiting = self.waits.look_until(who, on, || self.is_idle() || is_late())?;
+            if is_late() && !self.is_idle() {
+                return Ok(false);
+            }
             let are_leaving = self.trees.all().iter().any(|p| p.placement().being_removed_bytes() > 0);
-            self.remover.wait();
+            if !self.remover.wait(end.map(|end| end.saturating_sub(now()))) {
+                return Ok(false);
+            }
             // GC may have waited for their space.
             if !are_leaving {
                 break;
@@ -363,7 +372,7 @@ impl Scheduler {
         }
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
         let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.room.held_up(p, job)));
-        held_up.map_or(Ok(()), Err)
+        held_up.map_or(Ok(true), Err)
     }
 
     fn is_idle(&self) -> bool {

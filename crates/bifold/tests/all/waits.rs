@@ -7,6 +7,7 @@ use std::{
         mpsc::{self, Receiver, Sender},
     },
     thread,
+    time::Duration,
 };
 
 use bifold::{Db, Durability, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers};
@@ -131,4 +132,32 @@ fn a_writer_goes_on_when_the_full_memtables_are_dropped_that_it_waits_for() {
         db.wait_idle().unwrap();
         assert!(db.stats().waits.is_empty() && db.stats().overdue_waits == 0);
     });
+}
+
+/// A flush that writes its table, and the thread that removes the tables of a compaction.
+#[test]
+fn a_wait_for_idleness_ends_at_its_limit() {
+    for op in ["create", "remove"] {
+        must_end(move |_doing| {
+            let fs = FaultyFs::over_memory(MemoryFs::new());
+            let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+            let db = Db::open_in(env, "/db", options(PlacementKind::Inline)).unwrap();
+            let held = Held::first(&fs, op, ".tbl");
+            thread::scope(|scope| {
+                let work = scope.spawn(|| {
+                    (0..3).for_each(|n| {
+                        db.put("key", [n; 1000]).unwrap();
+                        db.flush().unwrap();
+                    });
+                    db.compact().unwrap();
+                });
+                held.entered.recv().unwrap();
+                assert!(!db.wait_idle_within(Duration::from_millis(50)).unwrap(), "{op}");
+                held.go.send(()).unwrap();
+                work.join().unwrap();
+            });
+            assert!(db.wait_idle_within(Duration::from_secs(600)).unwrap(), "{op}");
+            assert!(db.wait_idle_within(Duration::MAX).unwrap(), "{op}");
+        });
+    }
 }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Arm;
-use crate::{record::Run, spec::step_in_keys};
+use crate::{
+    record::Run,
+    spec::{Step, step_in_keys},
+};
 
 /// Operations per second.
 pub const RATE: &str = "/ops_per_sec";
@@ -190,8 +193,11 @@ pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
 /// The number of steps that ended by their time limit.
 #[must_use]
 pub fn cut_short(run: &Run) -> usize {
-    let steps = run.spec.steps.iter().map(|step| &step.name);
-    steps.filter(|step| records(run, step).any(|record| share_done(run, step, record) < 1.0)).count()
+    // A wait for background work that ended before the work counts no operation.
+    let is_cut = |step: &Step, record: &Value| {
+        share_done(run, &step.name, record) < 1.0 || !step.act.has_rate() && record["operations"] == 0
+    };
+    run.spec.steps.iter().filter(|step| records(run, &step.name).any(|record| is_cut(step, record))).count()
 }
 
 fn records<'a>(run: &'a Run, step: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -220,7 +226,17 @@ pub fn middle(sorted: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Workload, experiment::setup, scale::Scale, spec::Step};
+    use crate::{Workload, experiment::setup, scale::Scale};
+
+    /// A run of one step, which has this record.
+    fn run_of(spec: &crate::Spec, step: &Value) -> Run {
+        let run = serde_json::json!({
+            "key": spec.key(), "round": 1, "experiment": "", "arm": "", "spec": spec, "version": "", "settings": [],
+            "machine": crate::machine::Machine::here(std::path::Path::new(".")), "began": 0, "seconds": 0.0,
+            "steps": [step], "accounts": [],
+        });
+        serde_json::from_value(run).unwrap()
+    }
 
     #[test]
     fn totals_of_a_step_that_was_cut_short_are_those_of_all_its_operations() {
@@ -232,12 +248,7 @@ mod tests {
             "step": "P1", "operations": quarter, "ops_per_sec": 50.0, "bytes_written": {"log": 100, "flush": 60},
         });
         let of = |spec: &crate::Spec, metric| {
-            let run = serde_json::json!({
-                "key": spec.key(), "round": 1, "experiment": "", "arm": "", "spec": spec, "version": "", "settings": [],
-                "machine": crate::machine::Machine::here(std::path::Path::new(".")), "began": 0, "seconds": 0.0,
-                "steps": [&step], "accounts": [],
-            });
-            let run: Run = serde_json::from_value(run).unwrap();
+            let run = run_of(spec, &step);
             (of_step(&run, "P1", metric).unwrap(), cut_short(&run))
         };
         // Nothing limits the time: the operations are as they should be.
@@ -245,6 +256,16 @@ mod tests {
         spec.plan.time_max = Some(std::time::Duration::from_secs(1));
         let times = spec.plan.keys as f64 / quarter as f64;
         assert_eq!((of(&spec, WRITTEN), of(&spec, RATE)), ((160.0 * times, 1), (50.0, 1)));
+    }
+
+    #[test]
+    fn a_wait_that_ended_before_the_work_is_a_step_that_was_cut_short() {
+        let spec =
+            setup::Setup::bifold(Scale::Tiny, "inline").arm(&setup::plan(1 << 20, 1000, 1), &[setup::settle()]).spec;
+        let cut = |operations: u64| {
+            cut_short(&run_of(&spec, &serde_json::json!({"step": "settle", "operations": operations})))
+        };
+        assert_eq!((cut(1), cut(0)), (0, 1));
     }
 
     #[test]

@@ -70,8 +70,8 @@ impl Store for MapStore {
         Ok(())
     }
 
-    fn wait_idle(&self) -> Result<()> {
-        Ok(())
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
+        Ok(end.is_none_or(|end| end > Instant::now()))
     }
 
     fn compact(&self) -> Result<()> {
@@ -177,8 +177,10 @@ fn wrong_answers_end_the_run() {
 #[test]
 fn a_time_limit_ends_a_phase_but_never_the_load() {
     let plan = Plan { time_max: Some(Duration::ZERO), ..plan() };
-    let reports = run(&MapStore::default(), &plan, &[Workload::Load, Workload::Update]).unwrap();
-    assert_eq!((reports[0].operations, reports[1].operations), (1000, 1));
+    let workloads = [Workload::Load, Workload::Update, Workload::Settle];
+    let reports = run(&MapStore::default(), &plan, &workloads).unwrap();
+    let operations: Vec<_> = reports.iter().map(|report| report.operations).collect();
+    assert_eq!(operations, [1000, 1, 0]);
 }
 
 #[test]

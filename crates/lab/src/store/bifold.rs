@@ -2,7 +2,7 @@
 
 mod facts;
 
-use std::{ops::ControlFlow, path::Path};
+use std::{ops::ControlFlow, path::Path, time::Instant};
 
 use bifold::{Batch, Db, Error, IoSource, Options, stats::SlowCommitStats};
 use serde_json::Value;
@@ -88,8 +88,10 @@ impl Store for BifoldStore {
         Ok(self.db.flush()?)
     }
 
-    fn wait_idle(&self) -> Result<()> {
-        Ok(self.db.wait_idle()?)
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
+        let left = |end: Instant| end.saturating_duration_since(Instant::now());
+        end.map_or_else(|| self.db.wait_idle().map(|()| true), |end| self.db.wait_idle_within(left(end)))
+            .map_err(Into::into)
     }
 
     fn compact(&self) -> Result<()> {

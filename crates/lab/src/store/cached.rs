@@ -1,7 +1,7 @@
 //! Bifold behind a write cache, as HashKV's stores are in its paper. The cache has all that transactions may take:
 //! `transaction_bytes_max`.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use bifold::{Options, WriteCache};
 
@@ -72,9 +72,9 @@ impl Store for CachedStore {
         self.store.flush()
     }
 
-    fn wait_idle(&self) -> Result<()> {
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
         self.cache.drain()?;
-        self.store.wait_idle()
+        self.store.wait_idle(end)
     }
 
     fn compact(&self) -> Result<()> {

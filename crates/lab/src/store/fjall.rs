@@ -7,7 +7,12 @@
 //! fjall makes its journals 64 MiB long at once, however little is in them: small databases look larger than they are.
 //! Waiting for its background work, and counting it, uses functions that fjall has public but not documented.
 
-use std::{path::Path, sync::Arc, thread, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use fjall::{
     CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, compaction::Leveled,
@@ -172,28 +177,31 @@ impl FjallStore {
     }
 }
 
-/// Waits until `idle` holds `polls` times in a row.
-fn wait(db: &Database, polls: u32, idle: impl Fn() -> bool) -> Result<()> {
+/// Waits until `idle` holds `polls` times in a row. Returns false if that is not so at `end`.
+fn wait(db: &Database, polls: u32, end: Option<Instant>, idle: impl Fn() -> bool) -> Result<bool> {
     let mut seen = 0;
     while seen < polls {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            return Ok(false);
+        }
         thread::sleep(POLL);
         // A failed worker has poisoned the database, and waiting for it would not end; this returns its error.
         db.persist(PersistMode::Buffer)?;
         seen = if idle() { seen + 1 } else { 0 };
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Writes the memtable to tables, and waits for that.
 pub(super) fn flush(db: &Database, keyspace: &Keyspace) -> Result<()> {
     keyspace.rotate_memtable()?;
-    wait(db, 1, || keyspace.sealed_memtable_count() == 0)
+    wait(db, 1, None, || keyspace.sealed_memtable_count() == 0).map(drop)
 }
 
 /// fjall looks once for work after each flush, and no more after it: what is due beyond that stays so.
-pub(super) fn wait_idle(db: &Database, keyspace: &Keyspace) -> Result<()> {
+pub(super) fn wait_idle(db: &Database, keyspace: &Keyspace, end: Option<Instant>) -> Result<bool> {
     let idle = || db.outstanding_flushes() + keyspace.sealed_memtable_count() + db.active_compactions() == 0;
-    wait(db, IDLE_POLLS, idle)
+    wait(db, IDLE_POLLS, end, idle)
 }
 
 /// fjall panics at keys and values of other lengths.
@@ -280,8 +288,8 @@ impl Store for FjallStore {
         flush(&self.db, &self.keyspace)
     }
 
-    fn wait_idle(&self) -> Result<()> {
-        wait_idle(&self.db, &self.keyspace)
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
+        wait_idle(&self.db, &self.keyspace, end)
     }
 
     /// One merge of everything into the last level, in tables of 64 MB, whatever the options say.

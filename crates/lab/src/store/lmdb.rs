@@ -8,7 +8,7 @@
 //! word, lets a stray pointer of the program damage the file, so it is not the default. `NO_READ_AHEAD` helps by
 //! LMDB's word when the data are larger than memory and hurts elsewhere: left out, too.
 
-use std::{fs, ops::Bound, path::Path};
+use std::{fs, ops::Bound, path::Path, time::Instant};
 
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, types::Bytes};
 
@@ -163,8 +163,8 @@ impl Store for LmdbStore {
     }
 
     /// Nothing: LMDB works in the calls themselves.
-    fn wait_idle(&self) -> Result<()> {
-        Ok(())
+    fn wait_idle(&self, _end: Option<Instant>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Nothing: LMDB compacts only into a copy, and never shortens the file that is open.

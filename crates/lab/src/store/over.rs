@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use bifold::{Options, PlacementKind};
@@ -22,7 +23,7 @@ struct Engine<I> {
     name: &'static str,
     version: String,
     settings: Vec<(String, String)>,
-    wait: fn(&I) -> Result<()>,
+    wait: fn(&I, Option<Instant>) -> Result<bool>,
     compact: fn(&I) -> Result<()>,
     /// Bytes that it has written and read, given the figures of the value store.
     moved: Box<dyn Fn(&Stats) -> Moved + Send + std::marker::Sync>,
@@ -158,9 +159,9 @@ impl<I: ForeignIndex> Store for OverStore<I> {
         Ok(self.store.checkpoint()?)
     }
 
-    fn wait_idle(&self) -> Result<()> {
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
         self.store.wait_idle()?;
-        (self.engine.wait)(self.store.index())
+        (self.engine.wait)(self.store.index(), end)
     }
 
     fn compact(&self) -> Result<()> {
@@ -213,11 +214,11 @@ fn version(of_engine: &str) -> String {
 /// The engines'.
 #[cfg(feature = "rocksdb")]
 pub(super) fn rocksdb(dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
-    use ::rocksdb::{WaitForCompactOptions, statistics::Ticker};
+    use ::rocksdb::statistics::Ticker;
     use bifold_over::adapters::rocksdb::RocksDbIndex;
 
     use super::{
-        rocksdb::{RocksDbOptions, VERSION},
+        rocksdb::{RocksDbOptions, VERSION, wait_idle},
         words,
     };
 
@@ -234,7 +235,7 @@ pub(super) fn rocksdb(dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
             ("index.background_jobs", &with.background_jobs),
             ("index.filter_bits_per_key", &10),
         ]),
-        wait: |index: &RocksDbIndex| Ok(index.db().wait_for_compact(&WaitForCompactOptions::default())?),
+        wait: |index: &RocksDbIndex, end| wait_idle(index.db(), end),
         compact: |index| {
             index.db().compact_range(None::<&[u8]>, None::<&[u8]>);
             Ok(())
@@ -283,7 +284,7 @@ pub(super) fn fjall(dir: &Path, options: &Options) -> Result<Box<dyn Store>> {
             ("index.cache_bytes", &with.cache_bytes),
             ("index.threads", &with.threads),
         ]),
-        wait: |index: &FjallIndex| wait_idle(index.db(), index.keyspace()),
+        wait: |index: &FjallIndex, end| wait_idle(index.db(), index.keyspace(), end),
         compact: |index| {
             flush(index.db(), index.keyspace())?;
             Ok(index.keyspace().major_compact()?)

@@ -11,6 +11,7 @@ use std::{
     fs,
     path::Path,
     sync::{PoisonError, RwLock, RwLockReadGuard},
+    time::Instant,
 };
 
 use redb::{Database, Durability, Error, ReadOnlyTable, ReadableDatabase, Table, TableDefinition};
@@ -178,8 +179,8 @@ impl Store for RedbStore {
     }
 
     /// Nothing: redb works in the calls themselves.
-    fn wait_idle(&self) -> Result<()> {
-        Ok(())
+    fn wait_idle(&self, _end: Option<Instant>) -> Result<bool> {
+        Ok(true)
     }
 
     /// Moves pages from the end of the file to holes nearer to its beginning, and shortens it.

@@ -7,11 +7,11 @@
 //! With [`RocksBlobs`] it is BlobDB: large values are in blob files, whose GC runs in compactions. The same counters
 //! include the bytes of blob files: flushes and compactions count all bytes that their threads write.
 
-use std::path::Path;
+use std::{path::Path, time::Instant};
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, WaitForCompactOptions, WriteBatch,
-    WriteOptions, statistics::Ticker,
+    BlockBasedOptions, Cache, DB, DBCompressionType, ErrorKind, FlushOptions, Options, WaitForCompactOptions,
+    WriteBatch, WriteOptions, statistics::Ticker,
 };
 
 use super::{Entries, Gc, Store, Totals, peer::Budget, sync::Sync, words};
@@ -288,8 +288,8 @@ impl Store for RocksDbStore {
         Ok(self.db.flush_opt(&options)?)
     }
 
-    fn wait_idle(&self) -> Result<()> {
-        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
+        wait_idle(&self.db, end)
     }
 
     fn compact(&self) -> Result<()> {
@@ -321,6 +321,20 @@ impl Store for RocksDbStore {
     fn close(self: Box<Self>) -> Result<Totals> {
         self.db.cancel_all_background_work(true);
         Ok(self.totals())
+    }
+}
+
+/// Waits until no compaction is due or running. Returns false if that is not so at `end`.
+pub(super) fn wait_idle(db: &DB, end: Option<Instant>) -> Result<bool> {
+    let mut options = WaitForCompactOptions::default();
+    if let Some(end) = end {
+        let left = end.saturating_duration_since(Instant::now()).as_micros();
+        // 0 would be no limit.
+        options.set_timeout(u64::try_from(left).unwrap_or(u64::MAX).max(1));
+    }
+    match db.wait_for_compact(&options) {
+        Err(error) if error.kind() == ErrorKind::TimedOut => Ok(false),
+        result => Ok(result.map(|()| true)?),
     }
 }
 

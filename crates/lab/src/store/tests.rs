@@ -90,7 +90,7 @@ fn every_store_answers_like_a_map_and_keeps_its_data() {
             check(&*store);
             store.flush().unwrap();
             check(&*store);
-            store.wait_idle().unwrap();
+            assert!(store.wait_idle(None).unwrap(), "{name}");
             store.compact().unwrap();
             check(&*store);
             let written = |totals: &Totals| totals.written.values().sum::<u64>();
