@@ -5,8 +5,8 @@
 //! cache, which no budget bounds, no compression, no background thread and one writer at a time.
 //!
 //! Of its flags `NO_READ_AHEAD` is used, which LMDB recommends for data larger than memory: without it the system read
-//! half a megabyte for each entry of a load. And `NO_SYNC`, for writes that are not synced ([`Sync`]). `WRITE_MAP`, faster by
-//! LMDB's word, lets a stray pointer of the program damage the file, so it is not the default.
+//! half a megabyte for each entry of a load. And `NO_SYNC`, for writes that are not synced ([`Sync`]). `WRITE_MAP`,
+//! faster by LMDB's word, lets a stray pointer of the program damage the file, so it is not the default.
 
 use std::{fs, ops::Bound, path::Path, time::Instant};
 
@@ -67,8 +67,8 @@ impl LmdbStore {
         let mut options = EnvOpenOptions::new();
         options.map_size(with.map_bytes).max_readers(READERS_MAX);
         let unsynced = if with.sync == Sync::Never { EnvFlags::NO_SYNC } else { EnvFlags::empty() };
-        // SAFETY: `NO_SYNC` is called unsafe for what power loss does to the file; a file damaged so is never opened here,
-        // a run makes its own. The other flag is a hint to the system.
+        // SAFETY: `NO_SYNC` is called unsafe for what power loss does to the file; a file damaged so is never opened
+        // here, a run makes its own. The other flag is a hint to the system.
         unsafe { options.flags(EnvFlags::NO_READ_AHEAD | unsynced) };
         // SAFETY: the file is mapped and must not change but through LMDB. It is in a directory of the run's own, and
         // LMDB's lock file, which is used, orders processes that open the same environment.
