@@ -73,6 +73,13 @@ pub trait Store: Send + Sync {
     /// The store's.
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
 
+    /// Passes up to `limit` keys and values to `seen`, in descending order, the first at or before `from`. Returns
+    /// their number.
+    ///
+    /// # Errors
+    /// The store's.
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize>;
+
     /// Writes memtables to tables, and waits for that.
     ///
     /// # Errors

@@ -177,7 +177,7 @@ impl<'a> Worker<'a> {
                 self.read(index)?
             }
             Operation::Missing => self.look_for_missing()?,
-            Operation::Scan => self.scan()?,
+            Operation::Scan | Operation::ScanBack => self.scan(operation)?,
             Operation::ReadModifyWrite => {
                 let index = self.choose();
                 let (begin, _) = self.read(index)?;
@@ -294,33 +294,40 @@ impl<'a> Worker<'a> {
         Ok((begin, end))
     }
 
-    fn scan(&mut self) -> Result<(Instant, Instant)> {
+    fn scan(&mut self, operation: Operation) -> Result<(Instant, Instant)> {
         let index = self.choose();
         let len = self.task.plan.scan_len;
         let len = if self.task.vary_scans { 1 + self.random.below(len as u64) as usize } else { len };
-        self.counts.note(Operation::Scan, index, len as u64);
+        self.counts.note(operation, index, len as u64);
         self.task.keys.present(index, &mut self.key);
         let (mut bytes, mut ordered, mut verdict) = (0, true, Ok(()));
         let previous = &mut self.value;
         previous.clear();
-        let begin = Instant::now();
-        let found = self.task.store.scan(&self.key, len, &mut |key, value| {
-            if previous.is_empty() && index < self.task.loaded {
-                verdict = self.task.values.check(index, value);
+        let is_backward = operation == Operation::ScanBack;
+        let (store, values, loaded) = (self.task.store, self.task.values, self.task.loaded);
+        let mut see = |key: &[u8], value: &[u8]| {
+            if previous.is_empty() && index < loaded {
+                verdict = values.check(index, value);
             }
-            ordered &= previous.as_slice() < key;
+            ordered &=
+                previous.is_empty() || (previous.as_slice() != key && (previous.as_slice() > key) == is_backward);
             previous.clear();
             previous.extend_from_slice(key);
             bytes += key.len() + value.len();
-        })?;
+        };
+        let begin = Instant::now();
+        let found = match is_backward {
+            true => store.scan_back(&self.key, len, &mut see)?,
+            false => store.scan(&self.key, len, &mut see)?,
+        };
         let end = Instant::now();
         if !ordered {
-            verdict = Err("keys do not ascend".to_owned());
+            verdict = Err(format!("keys do not {}", if is_backward { "descend" } else { "ascend" }));
         }
         if found == 0 && index < self.task.loaded {
             verdict = Err("it is empty, but its first key was written".to_owned());
         }
-        verdict.map_err(|answer| self.wrong("scan", answer))?;
+        verdict.map_err(|answer| self.wrong(operation.name(), answer))?;
         self.counts.bytes_read += bytes as u64;
         Ok((begin, end))
     }

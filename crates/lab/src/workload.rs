@@ -22,6 +22,8 @@ pub enum Workload {
     Missing,
     /// Reads consecutive keys.
     Scan,
+    /// The same from the last key to the first.
+    ScanBack,
     /// Three reads to seven overwrites.
     Mix30,
     /// Half reads, half overwrites.
@@ -62,15 +64,17 @@ pub enum Operation {
     Scan,
     /// Reads a key and overwrites it.
     ReadModifyWrite,
+    /// Reads consecutive keys in descending order.
+    ScanBack,
 }
 
 impl Operation {
     /// The number of kinds.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
 
     /// Every kind, in numeric order.
     pub const ALL: [Self; Self::COUNT] =
-        [Self::Insert, Self::Update, Self::Read, Self::Missing, Self::Scan, Self::ReadModifyWrite];
+        [Self::Insert, Self::Update, Self::Read, Self::Missing, Self::Scan, Self::ReadModifyWrite, Self::ScanBack];
 
     /// The name used in reports.
     #[must_use]
@@ -82,6 +86,7 @@ impl Operation {
             Self::Missing => "missing",
             Self::Scan => "scan",
             Self::ReadModifyWrite => "read_modify_write",
+            Self::ScanBack => "scan_back",
         }
     }
 }
@@ -98,13 +103,14 @@ pub struct Mix {
 }
 
 /// Every workload with its name.
-const NAMES: [(&str, Workload); 17] = [
+const NAMES: [(&str, Workload); 18] = [
     ("load", Workload::Load),
     ("insert", Workload::Insert),
     ("update", Workload::Update),
     ("read", Workload::Read),
     ("missing", Workload::Missing),
     ("scan", Workload::Scan),
+    ("scan-back", Workload::ScanBack),
     ("mix-30", Workload::Mix30),
     ("mix", Workload::Mix),
     ("mix-70", Workload::Mix70),
@@ -128,7 +134,7 @@ impl Workload {
     /// Its operations on the keys of `plan`; `None` for workloads that are one call of the store.
     #[must_use]
     pub fn mix(self, plan: &Plan) -> Option<Mix> {
-        use Operation::{Insert, Missing, Read, ReadModifyWrite, Scan, Update};
+        use Operation::{Insert, Missing, Read, ReadModifyWrite, Scan, ScanBack, Update};
         let theta = plan.theta;
         let (zipf, latest) = (Distribution::Zipf { theta }, Distribution::Latest { theta });
         let (first, rest, distribution) = match self {
@@ -137,6 +143,7 @@ impl Workload {
             Self::Read => ((Read, 100), Read, plan.reads),
             Self::Missing => ((Missing, 100), Missing, plan.reads),
             Self::Scan => ((Scan, 100), Scan, plan.reads),
+            Self::ScanBack => ((ScanBack, 100), ScanBack, plan.reads),
             Self::Mix30 => ((Read, 30), Update, plan.updates),
             Self::Mix => ((Read, 50), Update, plan.updates),
             Self::Mix70 => ((Read, 70), Update, plan.updates),
@@ -157,7 +164,9 @@ impl Workload {
         match self {
             Self::Load => plan.keys,
             Self::Settle | Self::Compact => 1,
-            Self::Scan | Self::YcsbE => plan.operations.unwrap_or_else(|| (plan.keys / plan.scan_len as u64).max(1)),
+            Self::Scan | Self::ScanBack | Self::YcsbE => {
+                plan.operations.unwrap_or_else(|| (plan.keys / plan.scan_len as u64).max(1))
+            }
             _ => plan.operations.unwrap_or(plan.keys),
         }
     }

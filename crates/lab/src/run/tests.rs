@@ -16,13 +16,21 @@ enum Fault {
     Forgets,
     /// The last byte of every value is off.
     Garbles,
-    /// Scans go backwards.
+    /// Scans pass entries in the wrong order.
     Reverses,
 }
 
 impl MapStore {
     fn with(fault: Fault) -> Self {
         Self { fault: Some(fault), ..Self::default() }
+    }
+
+    fn show(&self, mut entries: Vec<(&Vec<u8>, &Vec<u8>)>, seen: &mut dyn FnMut(&[u8], &[u8])) -> usize {
+        if self.fault == Some(Fault::Reverses) {
+            entries.reverse();
+        }
+        entries.iter().for_each(|(key, value)| seen(key, value));
+        entries.len()
     }
 }
 
@@ -58,12 +66,12 @@ impl Store for MapStore {
 
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let map = self.map.lock().unwrap();
-        let mut entries: Vec<_> = map.range(from.to_vec()..).take(limit).collect();
-        if self.fault == Some(Fault::Reverses) {
-            entries.reverse();
-        }
-        entries.iter().for_each(|(key, value)| seen(key, value));
-        Ok(entries.len())
+        Ok(self.show(map.range(from.to_vec()..).take(limit).collect(), seen))
+    }
+
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let map = self.map.lock().unwrap();
+        Ok(self.show(map.range(..=from.to_vec()).rev().take(limit).collect(), seen))
     }
 
     fn flush(&self) -> Result<()> {
@@ -96,12 +104,13 @@ fn run(store: &MapStore, plan: &Plan, workloads: &[Workload]) -> Result<Vec<Phas
     workloads.iter().map(|&workload| runner.phase(workload)).collect()
 }
 
-const ALL: [Workload; 14] = [
+const ALL: [Workload; 15] = [
     Workload::Load,
     Workload::Update,
     Workload::Read,
     Workload::Missing,
     Workload::Scan,
+    Workload::ScanBack,
     Workload::Mix,
     Workload::YcsbA,
     Workload::YcsbB,
@@ -120,13 +129,14 @@ fn every_workload_finds_a_sound_store_sound() {
             let plan = Plan { threads, batch, sizes, ..plan() };
             let store = MapStore::default();
             let reports = run(&store, &plan, &ALL).unwrap_or_else(|e| panic!("{plan:?}: {e}"));
-            for report in &reports[..10] {
-                assert_eq!(report.operations, if report.phase == "scan" { 100 } else { 1000 }, "{}", report.phase);
+            for report in &reports[..11] {
+                let operations = if report.phase.starts_with("scan") { 100 } else { 1000 };
+                assert_eq!(report.operations, operations, "{}", report.phase);
                 assert!(report.latency_us.max >= report.latency_us.p50 && report.latency_us.p50 > 0.0, "{report:?}");
             }
             let written: usize = store.map.lock().unwrap().iter().map(|(k, v)| k.len() + v.len()).sum();
             // Two threads that write one key at once may count in another order than they write.
-            let off = reports[13].live_bytes.abs_diff(written as u64);
+            let off = reports[14].live_bytes.abs_diff(written as u64);
             assert!(off == 0 || (threads > 1 && sizes == Sizes::Pareto && off < written as u64 / 4), "{off} {plan:?}");
         }
     }
@@ -164,9 +174,12 @@ fn the_same_seed_makes_the_same_database() {
 
 #[test]
 fn wrong_answers_end_the_run() {
-    for (fault, workload) in
-        [(Fault::Forgets, Workload::Read), (Fault::Garbles, Workload::Read), (Fault::Reverses, Workload::Scan)]
-    {
+    for (fault, workload) in [
+        (Fault::Forgets, Workload::Read),
+        (Fault::Garbles, Workload::Read),
+        (Fault::Reverses, Workload::Scan),
+        (Fault::Reverses, Workload::ScanBack),
+    ] {
         let result = run(&MapStore::with(fault), &plan(), &[Workload::Load, workload]);
         assert!(matches!(result, Err(Failure::WrongAnswer { .. })), "{workload}: {result:?}");
     }

@@ -84,6 +84,16 @@ impl Store for BifoldStore {
         Ok(found)
     }
 
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut found = 0;
+        for pair in self.db.default_keyspace().range(..=from).limit(limit).rev() {
+            let pair = pair?;
+            seen(pair.key(), &pair.value()?);
+            found += 1;
+        }
+        Ok(found)
+    }
+
     fn flush(&self) -> Result<()> {
         Ok(self.db.flush()?)
     }

@@ -67,6 +67,11 @@ impl Store for CachedStore {
         self.store.scan(from, limit, seen)
     }
 
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        self.cache.drain()?;
+        self.store.scan_back(from, limit, seen)
+    }
+
     fn flush(&self) -> Result<()> {
         self.cache.drain()?;
         self.store.flush()

@@ -15,8 +15,8 @@ use std::{
 };
 
 use fjall::{
-    CompressionType, Database, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode, compaction::Leveled,
-    config::CompressionPolicy,
+    CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, KvSeparationOptions, PersistMode,
+    compaction::Leveled, config::CompressionPolicy,
 };
 
 use super::{Entries, Store, Totals, peer::Budget, sync::Sync, words};
@@ -204,6 +204,17 @@ pub(super) fn wait_idle(db: &Database, keyspace: &Keyspace, end: Option<Instant>
     wait(db, IDLE_POLLS, end, idle)
 }
 
+/// Passes these entries to `seen`. Returns their number.
+fn pass_on(entries: impl Iterator<Item = Guard>, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+    let mut found = 0;
+    for entry in entries {
+        let (key, value) = entry.into_inner()?;
+        seen(&key, &value);
+        found += 1;
+    }
+    Ok(found)
+}
+
 /// fjall panics at keys and values of other lengths.
 fn check(key: &[u8], value: &[u8]) -> Result<()> {
     let (key_ok, value_ok) = ((1..=usize::from(u16::MAX)).contains(&key.len()), u32::try_from(value.len()).is_ok());
@@ -275,13 +286,11 @@ impl Store for FjallStore {
     }
 
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        let mut found = 0;
-        for pair in self.keyspace.range::<&[u8], _>(from..).take(limit) {
-            let (key, value) = pair.into_inner()?;
-            seen(&key, &value);
-            found += 1;
-        }
-        Ok(found)
+        pass_on(self.keyspace.range::<&[u8], _>(from..).take(limit), seen)
+    }
+
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        pass_on(self.keyspace.range::<&[u8], _>(..=from).rev().take(limit), seen)
     }
 
     fn flush(&self) -> Result<()> {

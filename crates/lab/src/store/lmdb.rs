@@ -88,6 +88,20 @@ fn check(key: &[u8]) -> Result<()> {
     Err(Failure::Store(format!("LMDB: a key of {} bytes: it has keys of 1 to {KEY_BYTES_MAX} bytes", key.len())))
 }
 
+/// Passes these entries to `seen`. Returns their number.
+fn pass_on<'t>(
+    entries: impl Iterator<Item = heed::Result<(&'t [u8], &'t [u8])>>,
+    seen: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<usize> {
+    let mut found = 0;
+    for entry in entries {
+        let (key, value) = entry?;
+        seen(key, value);
+        found += 1;
+    }
+    Ok(found)
+}
+
 impl Store for LmdbStore {
     fn name(&self) -> &'static str {
         "lmdb"
@@ -146,14 +160,18 @@ impl Store for LmdbStore {
         let from = if from.is_empty() { &[0][..] } else { from };
         check(from)?;
         let transaction = self.env.read_txn()?;
-        let mut found = 0;
         let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(from), Bound::Unbounded);
-        for pair in self.entries.range(&transaction, &range)?.take(limit) {
-            let (key, value) = pair?;
-            seen(key, value);
-            found += 1;
+        pass_on(self.entries.range(&transaction, &range)?.take(limit), seen)
+    }
+
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        if from.is_empty() {
+            return Ok(0);
         }
-        Ok(found)
+        check(from)?;
+        let transaction = self.env.read_txn()?;
+        let range: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Included(from));
+        pass_on(self.entries.rev_range(&transaction, &range)?.take(limit), seen)
     }
 
     /// Syncs the file: every commit is in it already.

@@ -155,6 +155,11 @@ impl<I: ForeignIndex> Store for OverStore<I> {
         Ok(found)
     }
 
+    /// Other engines' indexes are asked for ascending scans only.
+    fn scan_back(&self, _from: &[u8], _limit: usize, _seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        Err(Failure::Plan(format!("{} does not scan backwards: leave out `scan-back`", self.engine.name)))
+    }
+
     fn flush(&self) -> Result<()> {
         Ok(self.store.checkpoint()?)
     }

@@ -14,7 +14,9 @@ use std::{
     time::Instant,
 };
 
-use redb::{Database, Durability, Error, ReadOnlyTable, ReadableDatabase, Table, TableDefinition};
+use redb::{
+    AccessGuard, Database, Durability, Error, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
+};
 
 use super::{Entries, Store, Totals, peer::Budget, sync::Sync, words};
 use crate::{
@@ -68,7 +70,7 @@ impl RedbStore {
     /// The database's.
     pub fn open(dir: &Path, with: RedbOptions) -> Result<Self> {
         let called = measure::called().unwrap_or_default();
-        fs::create_dir_all(dir).map_err(|e| Failure::from(Error::from(redb::StorageError::from(e))))?;
+        fs::create_dir_all(dir).map_err(|e| Failure::from(Error::from(StorageError::from(e))))?;
         let db = Database::builder().set_cache_size(with.cache_bytes).create(dir.join("data.redb"));
         let store = Self { db: RwLock::new(db.map_err(Error::from)?), with, called };
         // Reads need the table to exist.
@@ -106,16 +108,16 @@ impl RedbStore {
     }
 }
 
-/// Passes up to `limit` entries of `table` from `from` on.
-fn scan(
-    table: &ReadOnlyTable<&'static [u8], &'static [u8]>,
-    from: &[u8],
-    limit: usize,
+type Pair<'t> = (AccessGuard<'t, &'static [u8]>, AccessGuard<'t, &'static [u8]>);
+
+/// Passes these entries to `seen`. Returns their number.
+fn pass_on<'t>(
+    entries: impl Iterator<Item = std::result::Result<Pair<'t>, StorageError>>,
     seen: &mut dyn FnMut(&[u8], &[u8]),
 ) -> std::result::Result<usize, Error> {
     let mut found = 0;
-    for pair in table.range::<&[u8]>(from..)?.take(limit) {
-        let (key, value) = pair?;
+    for entry in entries {
+        let (key, value) = entry?;
         seen(key.value(), value.value());
         found += 1;
     }
@@ -170,7 +172,13 @@ impl Store for RedbStore {
     }
 
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
-        Ok(scan(&self.table()?, from, limit, seen)?)
+        let table = self.table()?;
+        Ok(pass_on(table.range::<&[u8]>(from..).map_err(Error::from)?.take(limit), seen)?)
+    }
+
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let table = self.table()?;
+        Ok(pass_on(table.range::<&[u8]>(..=from).map_err(Error::from)?.rev().take(limit), seen)?)
     }
 
     /// An empty durable commit, which makes all earlier ones durable.

@@ -10,8 +10,8 @@
 use std::{path::Path, time::Instant};
 
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, ErrorKind, FlushOptions, Options, WaitForCompactOptions,
-    WriteBatch, WriteOptions, statistics::Ticker,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, ErrorKind, FlushOptions, Options,
+    WaitForCompactOptions, WriteBatch, WriteOptions, statistics::Ticker,
 };
 
 use super::{Entries, Gc, Store, Totals, peer::Budget, sync::Sync, words};
@@ -271,15 +271,13 @@ impl Store for RocksDbStore {
     fn scan(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
         let mut cursor = self.db.raw_iterator();
         cursor.seek(from);
-        let mut found = 0;
-        while found < limit {
-            let Some((key, value)) = cursor.item() else { break };
-            seen(key, value);
-            found += 1;
-            cursor.next();
-        }
-        cursor.status()?;
-        Ok(found)
+        pass_on(cursor, |cursor| cursor.next(), limit, seen)
+    }
+
+    fn scan_back(&self, from: &[u8], limit: usize, seen: &mut dyn FnMut(&[u8], &[u8])) -> Result<usize> {
+        let mut cursor = self.db.raw_iterator();
+        cursor.seek_for_prev(from);
+        pass_on(cursor, |cursor| cursor.prev(), limit, seen)
     }
 
     fn flush(&self) -> Result<()> {
@@ -322,6 +320,24 @@ impl Store for RocksDbStore {
         self.db.cancel_all_background_work(true);
         Ok(self.totals())
     }
+}
+
+/// Passes up to `limit` entries to `seen`, from where the cursor is, moved on by `step`. Returns their number.
+fn pass_on<'d>(
+    mut cursor: DBRawIterator<'d>,
+    step: impl Fn(&mut DBRawIterator<'d>),
+    limit: usize,
+    seen: &mut dyn FnMut(&[u8], &[u8]),
+) -> Result<usize> {
+    let mut found = 0;
+    while found < limit {
+        let Some((key, value)) = cursor.item() else { break };
+        seen(key, value);
+        found += 1;
+        step(&mut cursor);
+    }
+    cursor.status()?;
+    Ok(found)
 }
 
 /// Waits until no compaction is due or running. Returns false if that is not so at `end`.

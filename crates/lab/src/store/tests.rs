@@ -61,6 +61,20 @@ fn check(store: &dyn Store) {
     assert_eq!(store.scan(b"k\x62", 10, &mut |_, _| ()).unwrap(), 2);
     assert_eq!(store.scan(b"", 1000, &mut |_, _| ()).unwrap(), 98);
     assert_eq!(store.scan(b"l", 10, &mut |_, _| ()).unwrap(), 0);
+    check_backwards(store);
+}
+
+fn check_backwards(store: &dyn Store) {
+    if store.name().starts_with("over") {
+        assert!(matches!(store.scan_back(b"l", 1, &mut |_, _| ()), Err(crate::Failure::Plan(_))));
+        return;
+    }
+    let mut scanned = Vec::new();
+    let found = store.scan_back(b"k\x08", 3, &mut |k, v| scanned.push((k[1], v.len()))).unwrap();
+    assert_eq!((found, scanned), (3, vec![(6, 50), (5, 3), (4, 50)]));
+    assert_eq!(store.scan_back(b"k\x01", 10, &mut |_, _| ()).unwrap(), 2);
+    assert_eq!(store.scan_back(b"l", 1000, &mut |_, _| ()).unwrap(), 98);
+    assert_eq!(store.scan_back(b"", 10, &mut |_, _| ()).unwrap(), 0);
 }
 
 /// Puts, overwrites, deletes, and a batch.
