@@ -47,8 +47,8 @@ pub struct Profile {
     /// It learns only from rewrites which values of this length and above are dead. [`Placement::note_overwritten`]
     /// reports an estimate in advance.
     pub learns_from_rewrites: Option<usize>,
-    /// Its [`Placement::note_overwritten`] looks up where the overwritten record of a sample is. Then short values are
-    /// sampled, too: they may overwrite long ones.
+    /// Its [`Placement::note_overwritten`] looks up where the overwritten record of a sample is. Then what short values
+    /// overwrite in tables counts, too.
     pub finds_overwritten: bool,
     /// While its file exists, the value of a pointer is the record at that offset of it. So [`Placement::read`] is
     /// called only when the file is deleted, where a value need not be kept.

@@ -10,10 +10,11 @@
 //!   for 32 KiB, one of 32 KiB and more is sampled each time and stands for itself. So the lookups cost little
 //!   compared with the bytes that are written, and the sum is off by √n of n such pieces at most: 100 MiB are 3200, ±
 //!   1.8 %.
-//! * **Short values** that stay inline may overwrite long ones. If the placement looks up where the overwritten record
-//!   is, they are sampled by the mean length, in which short values count as nothing: where long ones are rare, so are
-//!   lookups. The record that is found says how much it is. Otherwise they are not sampled: about as many long values
-//!   overwrite short ones, and count as if those were long.
+//! * **Short values** that stay inline may overwrite long ones, and long ones short ones. So short puts are sampled,
+//!   too, by the mean length, in which short values count as nothing: where long ones are rare, so are lookups. What
+//!   they overwrite in memtables says itself how much it is, and so does a record of the tables if the placement looks
+//!   it up. If it does not, only long values count for what they overwrite in tables, as much as they have themselves:
+//!   about as many of them overwrite short values as short ones overwrite long values.
 //! * **The lookup** uses memory only, and does not ask whether the value is live: any version of the key, deleted or
 //!   not, is one that some rewrite will drop. A filter that is not in memory says yes.
 
@@ -69,7 +70,11 @@ impl Overwrites {
 
     /// Whether no value of this length that stays inline is sampled: none was separated so far that it might overwrite.
     pub fn ignore(&self, len: usize) -> bool {
-        len < self.separated_from.load(Relaxed) && !(self.are_found && self.mean_bytes.load(Relaxed) > 0)
+        len < self.separated_from.load(Relaxed) && self.mean_bytes.load(Relaxed) == 0
+    }
+
+    fn separates(&self, len: usize) -> bool {
+        len >= self.separated_from.load(Relaxed)
     }
 
     /// How many samples could not be read.
@@ -103,36 +108,46 @@ pub(crate) struct Sampled<'a> {
     /// The length that it was sampled by, not 0, and what that stands for.
     own_bytes: u64,
     bytes: u64,
+    /// It is a value that stays inline.
+    is_short: bool,
+}
+
+/// The version that an operation overwrites.
+enum Older {
+    /// A separated value in the memtables, or one that its flush separates, of this many bytes.
+    Long(u64),
+    /// Something else in the memtables.
+    Other,
+    /// There is none in the memtables.
+    Below,
 }
 
 impl Op<'_> {
     /// Decides whether to sample it, after its value was written to `pointer`.
     pub fn sample(&self, seqno: SeqNo, pointer: Option<Pointer>) -> Option<Sampled<'_>> {
         let overwrites = self.tree.overwrites.as_ref()?;
+        let mut is_short = false;
         let bytes = match (self.act, pointer) {
             (_, Some(pointer)) => {
                 overwrites.put(u64::from(pointer.len));
                 u64::from(pointer.len)
             }
             // It will be separated when its memtable is written.
-            (Act::Put(value) | Act::PutUntil(value, _), None)
-                if value.len() >= overwrites.separated_from.load(Relaxed) =>
-            {
+            (Act::Put(value) | Act::PutUntil(value, _), None) if overwrites.separates(value.len()) => {
                 let bytes = self.bytes();
                 overwrites.put(bytes);
                 bytes
             }
             (Act::Delete | Act::Large(..), None) => overwrites.mean_bytes.load(Relaxed),
-            (Act::Put(_) | Act::PutUntil(..), None)
-                if overwrites.are_found && !planted!("short_values_overwrite_nothing") =>
-            {
+            (Act::Put(_) | Act::PutUntil(..), None) if !planted!("short_values_overwrite_nothing") => {
+                is_short = true;
                 overwrites.put(0);
                 overwrites.mean_bytes.load(Relaxed)
             }
             _ => return None,
         };
-        let (tree, key) = (self.tree, self.key);
-        sampled_bytes(seqno, bytes).map(|stand_for| Sampled { tree, key, seqno, own_bytes: bytes, bytes: stand_for })
+        let (tree, key, own_bytes) = (self.tree, self.key, bytes);
+        sampled_bytes(seqno, bytes).map(|bytes| Sampled { tree, key, seqno, own_bytes, bytes, is_short })
     }
 }
 
@@ -140,18 +155,23 @@ impl Sampled<'_> {
     /// Reports to the placement how much it overwrites. Its memtable has it already, and no other commit is under
     /// way.
     pub fn report(&self) {
-        if self.overwrites_older() {
-            let found = || {
-                let older = self.find_older()?;
-                Some((older, u64::from(older.len) * self.bytes / self.own_bytes))
-            };
-            self.tree.placement().note_overwritten(self.bytes, &found);
-        }
+        let stands_for = |len: u64| len * self.bytes / self.own_bytes;
+        let Some(overwrites) = &self.tree.overwrites else { return };
+        let bytes = match self.older(overwrites) {
+            Older::Long(len) => stands_for(len),
+            Older::Other => return,
+            Older::Below if self.is_short && !overwrites.are_found => return,
+            // What the older version overwrote was counted when that one was written.
+            Older::Below if self.tree.view().version.may_contain_as_held(self.key, key_hash(self.key)) => self.bytes,
+            Older::Below => return,
+        };
+        let found = || self.find_older(overwrites).map(|older| (older, stands_for(u64::from(older.len))));
+        self.tree.placement().note_overwritten(bytes, &found);
     }
 
     /// Where the record of the version that it overwrites stands; `None` too if that cannot be read. Then an estimate
     /// is less exact, and the failure is counted.
-    fn find_older(&self) -> Option<Pointer> {
+    fn find_older(&self, overwrites: &Overwrites) -> Option<Pointer> {
         let (view, snapshot, key_hash) = (self.tree.view(), self.seqno - 1, key_hash(self.key));
         let in_memtables = view.layers().find_map(|layer| layer.memtable.get_hashed(self.key, key_hash, snapshot));
         if let Some(entry) = in_memtables {
@@ -160,31 +180,30 @@ impl Sampled<'_> {
         let lookup =
             Lookup { key: self.key, key_hash, snapshot, covered_by: 0, after: 0, locator: view.version.locator() };
         let count = |_: &Error| {
-            if let Some(overwrites) = &self.tree.overwrites {
-                overwrites.unread.fetch_add(1, Relaxed);
-            }
+            overwrites.unread.fetch_add(1, Relaxed);
         };
         let found = view.version.get(&lookup, &LookupCounters::default()).inspect_err(count).ok()??;
         address_in(&Entry { key: self.key, seqno: found.seqno, kind: found.kind, payload: &found.payload })
     }
 
-    fn overwrites_older(&self) -> bool {
+    fn older(&self, overwrites: &Overwrites) -> Older {
         let (view, key_hash) = (self.tree.view(), key_hash(self.key));
-        let overwrites = self.tree.overwrites.as_ref();
-        let is_separated =
-            |entry: &Entry<'_>| overwrites.is_some_and(|o| entry.payload.len() >= o.separated_from.load(Relaxed));
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
+            let entry = layer.memtable.get_hashed(self.key, key_hash, self.seqno - 1)?;
             // What is below an operand is overwritten only now.
-            let entry = layer.memtable.get_hashed(self.key, key_hash, self.seqno - 1);
-            let entry = entry.filter(|entry| entry.kind != Kind::Operand)?;
-            // A value overwritten within one memtable is dropped before it is separated.
-            Some(
-                entry.kind.plain() == Kind::Pointer
-                    || (entry.kind.plain() == Kind::Inline && layers_above > 0 && is_separated(&entry)),
-            )
+            (entry.kind != Kind::Operand).then(|| match address_in(&entry) {
+                Some(address) => Older::Long(u64::from(address.len)),
+                // A value overwritten within one memtable is dropped before it is separated.
+                None if entry.kind.plain() == Kind::Inline
+                    && layers_above > 0
+                    && overwrites.separates(entry.payload.len()) =>
+                {
+                    Older::Long(entry.payload.len() as u64)
+                }
+                None => Older::Other,
+            })
         });
-        // What the older version overwrote was counted when that one was written.
-        older.unwrap_or_else(|| view.version.may_contain_as_held(self.key, key_hash))
+        older.unwrap_or(Older::Below)
     }
 }
 
@@ -231,6 +250,11 @@ mod tests {
         tree.placement().stale_bytes(&db.engine().space.pressure(tree)) / 1040
     }
 
+    /// Not in step with the numbers that are sampled.
+    fn mixed(n: u64) -> u64 {
+        (n ^ n << 13).wrapping_mul(0xC2B2_AE3D_27D4_EB4F) >> 40
+    }
+
     fn near(found: u64, expected: u64) {
         assert!(found.abs_diff(expected) <= 150 + expected / 16, "{found} values are estimated stale, not {expected}");
     }
@@ -262,6 +286,24 @@ mod tests {
         (3000..4000).for_each(|n| db.delete(key(n)).unwrap());
         near(stale(&db), 1000);
         assert_eq!(db.stats().gc.index_lookups, 0);
+    }
+
+    /// A flush finds all of it, and what it finds is subtracted from the estimate.
+    #[test]
+    fn what_short_values_overwrite_in_memtables_counts_until_the_flush() {
+        let db = open(&MemoryFs::new(), PlacementKind::NovKv);
+        let put = |n: u64, len: usize| db.put(n.wrapping_mul(GOLDEN).to_be_bytes(), vec![1; len]).unwrap();
+        let half_of_them_short = |round: u64| {
+            (0..8000).for_each(|n| put(n, if mixed(n + round * 1_000_003).is_multiple_of(2) { 10 } else { 1000 }));
+        };
+        half_of_them_short(0);
+        half_of_them_short(1);
+        near(stale(&db), 4000);
+        db.flush().unwrap();
+        assert!(stale(&db) < 400, "the flush has found them: {}", stale(&db));
+        // In tables, what long values overwrite stands for what short ones do.
+        half_of_them_short(2);
+        near(stale(&db), 4000);
     }
 
     /// Each sample costs a lookup in the index.
@@ -305,8 +347,6 @@ mod tests {
     fn what_short_values_overwrite_is_estimated_by_its_length() {
         let db = open(&MemoryFs::new(), PlacementKind::Streams);
         let put = |n: u64, len: u64| db.put((n % 10_000).to_be_bytes(), vec![1; len as usize]).unwrap();
-        // Not in step with the numbers that are sampled.
-        let mixed = |n: u64| (n ^ n << 13).wrapping_mul(0xC2B2_AE3D_27D4_EB4F) >> 40;
         let len = |n: u64| if mixed(n).is_multiple_of(2) { 10 } else { 500 + mixed(n) % 2000 };
         for n in 0..30_000 {
             put(n, len(n));
