@@ -41,6 +41,10 @@ use crate::{
 /// The interval between measurements of the directory's size.
 const WATCH_INTERVAL: Duration = Duration::from_millis(200);
 
+/// Where phases have a limit of time, a wait for background work has this much at least: what it leaves slows the
+/// phases after it.
+const SETTLE_TIME: Duration = Duration::from_secs(120);
+
 /// A store, a plan, and the state of the run.
 pub struct Runner<'a> {
     store: &'a dyn Store,
@@ -156,7 +160,10 @@ impl<'a> Runner<'a> {
         measure::reset_peak_memory();
         let (before, cpu_before, begin) = (self.store.totals(), measure::cpu_seconds(), Instant::now());
         let done = match workload {
-            Workload::Settle => self.single(|store| store.flush().and_then(|()| store.wait_idle(self.deadline())))?,
+            Workload::Settle => {
+                let end = self.plan.time_max.map(|time| Instant::now() + time.max(SETTLE_TIME));
+                self.single(|store| store.flush().and_then(|()| store.wait_idle(end)))?
+            }
             Workload::Compact => self.single(|store| store.compact().map(|()| true))?,
             _ => self.threads(workload)?,
         };
@@ -201,11 +208,6 @@ impl<'a> Runner<'a> {
         })
     }
 
-    /// When a phase that begins now must end.
-    fn deadline(&self) -> Option<Instant> {
-        self.plan.time_max.map(|time| Instant::now() + time)
-    }
-
     /// A phase that is one call of the store, which returns whether it has ended.
     fn single(&self, call: impl FnOnce(&dyn Store) -> Result<bool>) -> Result<Done> {
         let operations = u64::from(call(self.store)?);
@@ -233,7 +235,7 @@ impl<'a> Runner<'a> {
             vary_scans: workload == Workload::YcsbE,
             loaded: start,
             next_insert: &next_insert,
-            deadline: self.deadline().filter(|_| !loading),
+            deadline: self.plan.time_max.filter(|_| !loading).map(|time| Instant::now() + time),
             stream: self.stream.unwrap_or(self.phases),
             done: &self.done,
         };

@@ -324,7 +324,7 @@ impl Db {
 
     /// As [`Db::wait_idle`], but no longer than `limit`. Returns whether no work is left; what is left goes on. Where
     /// callers do the work ([`Workers::Caller`](crate::Workers::Caller)), this does all that is due, however long that
-    /// takes.
+    /// takes, unless `limit` is zero.
     ///
     /// # Errors
     /// As [`Db::wait_idle`].

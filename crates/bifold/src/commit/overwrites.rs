@@ -27,7 +27,7 @@ use bifold_values::placement::Profile;
 
 use crate::{
     commit::op::{Act, Op},
-    state::tree::Tree,
+    state::tree::{Tree, View},
 };
 
 /// A sampled record stands for two to the power of this many bytes, or for itself if it is longer.
@@ -157,12 +157,14 @@ impl Sampled<'_> {
     pub fn report(&self) {
         let stands_for = |len: u64| len * self.bytes / self.own_bytes;
         let Some(overwrites) = &self.tree.overwrites else { return };
-        let bytes = match self.older(overwrites) {
+        // One view for both questions: a flush between two would make this its own older version.
+        let (view, key_hash) = (self.tree.view(), key_hash(self.key));
+        let bytes = match self.older(overwrites, &view, key_hash) {
             Older::Long(len) => stands_for(len),
             Older::Other => return,
             Older::Below if self.is_short && !overwrites.are_found => return,
             // What the older version overwrote was counted when that one was written.
-            Older::Below if self.tree.view().version.may_contain_as_held(self.key, key_hash(self.key)) => self.bytes,
+            Older::Below if view.version.may_contain_as_held(self.key, key_hash) => self.bytes,
             Older::Below => return,
         };
         let found = || self.find_older(overwrites).map(|older| (older, stands_for(u64::from(older.len))));
@@ -186,8 +188,7 @@ impl Sampled<'_> {
         address_in(&Entry { key: self.key, seqno: found.seqno, kind: found.kind, payload: &found.payload })
     }
 
-    fn older(&self, overwrites: &Overwrites) -> Older {
-        let (view, key_hash) = (self.tree.view(), key_hash(self.key));
+    fn older(&self, overwrites: &Overwrites, view: &View, key_hash: u64) -> Older {
         let older = view.layers().enumerate().find_map(|(layers_above, layer)| {
             let entry = layer.memtable.get_hashed(self.key, key_hash, self.seqno - 1)?;
             // What is below an operand is overwritten only now.

@@ -18,6 +18,8 @@ enum Fault {
     Garbles,
     /// Scans pass entries in the wrong order.
     Reverses,
+    /// Its background work never ends.
+    Works,
 }
 
 impl MapStore {
@@ -79,7 +81,7 @@ impl Store for MapStore {
     }
 
     fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
-        Ok(end.is_none_or(|end| end > Instant::now()))
+        Ok(end.is_none_or(|end| end > Instant::now()) && self.fault != Some(Fault::Works))
     }
 
     fn compact(&self) -> Result<()> {
@@ -191,9 +193,11 @@ fn wrong_answers_end_the_run() {
 fn a_time_limit_ends_a_phase_but_never_the_load() {
     let plan = Plan { time_max: Some(Duration::ZERO), ..plan() };
     let workloads = [Workload::Load, Workload::Update, Workload::Settle];
-    let reports = run(&MapStore::default(), &plan, &workloads).unwrap();
-    let operations: Vec<_> = reports.iter().map(|report| report.operations).collect();
-    assert_eq!(operations, [1000, 1, 0]);
+    let operations = |store: &MapStore| -> Vec<u64> {
+        run(store, &plan, &workloads).unwrap().iter().map(|report| report.operations).collect()
+    };
+    assert_eq!(operations(&MapStore::default()), [1000, 1, 1], "a wait for background work has time");
+    assert_eq!(operations(&MapStore::with(Fault::Works)), [1000, 1, 0]);
 }
 
 #[test]
