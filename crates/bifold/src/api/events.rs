@@ -99,6 +99,8 @@ pub struct JobEnd {
     /// How long it took.
     pub time: Duration,
     /// Why it failed, if it did. [`Full`](Error::Full): it is tried again when there is room.
+    /// [`Closed`](Error::Closed): closing has cancelled it, and nothing is lost; what it would have written is written
+    /// after the next opening.
     pub error: Option<Error>,
 }
 

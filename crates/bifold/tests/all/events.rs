@@ -129,7 +129,9 @@ fn every_job_begins_and_ends_and_every_file_is_told() {
                     }
                     (kind, "-") if words[0] != "stall-" => {
                         let begun = open.remove(words[1]).unwrap_or_else(|| panic!("{what}: {line} has not begun"));
-                        assert_eq!((&begun[..begun.len() - 1], words[3]), (kind, "None"), "{what}: {line}");
+                        // Closing cancels the jobs that it meets, such as a flush that moves of a GC run have made due.
+                        let end = if words[3] == "Some(Closed" { "None" } else { words[3] };
+                        assert_eq!((&begun[..begun.len() - 1], end), (kind, "None"), "{what}: {line}");
                     }
                     _ => {}
                 }
