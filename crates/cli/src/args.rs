@@ -168,8 +168,8 @@ pub enum Command {
             which also says when an entry expires and which operation ends its commit.\n\n\
             --since goes on after a number that was printed before. If the changes behind it are gone, the error names \
             the first one that is there.\n\n\
-            A database keeps changes from the moment on when it is opened with the option retain_changes. No other \
-            process may have it open for writing.",
+            A database keeps changes from the moment on when it is opened with the option retain_changes. Another \
+            process may be writing to it.",
         after_long_help = "Examples:\n  bifold put my.db a 1 --set retain_changes.bytes=1GiB\n  \
             bifold changes my.db\n  bifold changes my.db --since 1042 --json"
     )]
@@ -187,9 +187,9 @@ pub enum Command {
     #[command(
         long_about = "Show the options of a keyspace, as TOML that --options reads, or change them.\n\n\
             The options that --set and --options name change, all others stay. They apply to everything that is \
-            written from now on; stored data changes when compaction or GC rewrites it. Two options \
-            cannot change: keyspace.placement and keyspace.hash_index. `bifold convert` copies a database into one \
-            with other values of these.\n\n\
+            written from now on; stored data changes when compaction or GC rewrites it. These \
+            cannot change: keyspace.placement, keyspace.hash_index and keyspace.merge. `bifold convert` copies a \
+            database into one with other values of these.\n\n\
             Every command that writes also changes the options given to it.",
         after_long_help = "Examples:\n  bifold options my.db\n  bifold options my.db --set keyspace.compression=lz4\n  \
             bifold options my.db --keyspace users --set keyspace.values.space_target=1.2\n  \

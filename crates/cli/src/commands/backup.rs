@@ -49,8 +49,8 @@ pub enum BackupCommand {
         long_about = "Add a generation to a repository, which is created if needed. Only files that the repository \
             does not have are copied; all are read and compared by checksum. Damage in the database is reported, and \
             then nothing is added.\n\n\
-            The database is opened read-only, so no other process may be writing to it. A program that has it open \
-            makes a backup with Db::backup, while it writes.\n\n\
+            Another process may be writing to the database: the backup has what was there when it began. A program \
+            that has it open makes a backup with Db::backup.\n\n\
             After an error or an interrupt the older generations are as they were; the next `create` or `prune` \
             deletes what is left.",
         after_long_help = "Examples:\n  bifold backup create my.db /mnt/other-disk/backups\n  \

@@ -24,7 +24,7 @@ pub enum Reads {
     /// By system calls that go past the system's page cache and leave it as it was (`O_DIRECT`). For data that exceed
     /// memory: give the block cache most of the memory that the page cache would have had, with a `memory_limit` that
     /// has room for it. The cache holds values by themselves, where a page also holds those next to them, and gets are
-    /// 1.2 times as fast as with `auto`. With a small cache they are slower, for nothing else holds what is read again.
+    /// up to 1.2 times as fast as with `auto`. With a small cache they are slower: nothing else holds what is read.
     /// What the page cache has anyway is read from there: what was just written, and what scans announce to the
     /// device. Each file is opened twice. Where the file system cannot do it, reads leave the page cache as it was by
     /// other means (Linux 6.14) or are as with `called`. Small appends are mapped, with a handler for `SIGBUS`.
