@@ -169,6 +169,10 @@ impl Compactor {
             .get(usize::from(job.output_level) + 1)
             .map(|level| level.runs.iter().flat_map(|run| run.tables.iter().cloned()).collect())
             .unwrap_or_default();
+        // An ingest is in the view before readers see it. Snapshots opened in between need what it overwrites.
+        if view.ingested > self.state.visible() && !planted!("merge_unseen_ingests") {
+            self.moves.wait_for_commit();
+        }
         let whole_bottom = planted!("drop_tombstone_early");
         let ignores = planted!("ignore_snapshot_in_compaction");
         let cut = if ignores { SnapshotCut::default() } else { self.snapshots.cut() };

@@ -460,4 +460,6 @@ mod alone_tests;
 #[cfg(test)]
 mod ended_tests;
 #[cfg(test)]
+mod ingest_tests;
+#[cfg(test)]
 mod tests;

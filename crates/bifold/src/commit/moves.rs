@@ -26,8 +26,9 @@ pub(crate) struct MoveCommits {
 }
 
 impl MoveCommits {
-    /// Returns once the commit under way has been applied. Its values are in files already, perhaps in files that
-    /// were picked because they are full, and the index is asked which addresses lead there.
+    /// Returns once the commit or ingest under way has been applied and readers see it. Its values are in files
+    /// already, perhaps in files that were picked because they are full, and the index is asked which addresses lead
+    /// there.
     pub fn wait_for_commit(&self) {
         drop(self.committer.wal.hold());
     }

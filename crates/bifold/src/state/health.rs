@@ -46,10 +46,11 @@ impl Health {
         Self { signal, visible, access, events, ..Self::default() }
     }
 
-    /// Returns `outcome`. An error other than [`Error::Full`] poisons the database and notifies waiting threads.
+    /// Returns `outcome`. An error poisons the database and notifies waiting threads, unless it is [`Error::Full`] or
+    /// [`Error::Closed`]: those are found before anything has changed.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        // `Full` is no failure: it was found before anything changed.
-        if let Some(error) = outcome.as_ref().err().filter(|error| !matches!(error, Error::Full { .. })) {
+        let is_failure = |error: &&Error| !matches!(error, Error::Full { .. } | Error::Closed { .. });
+        if let Some(error) = outcome.as_ref().err().filter(is_failure) {
             // The first cause stays.
             if self.first_failure.set(error.clone()).is_ok() {
                 self.events.poisoned(error);
@@ -131,4 +132,22 @@ impl Health {
 fn message(panicked: &(dyn Any + Send)) -> String {
     let text = panicked.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A sync that a `Sync` commit asks for may find that another thread has closed the database.
+    #[test]
+    fn what_a_closed_or_full_database_refuses_poisons_nothing() {
+        let health = Health::default();
+        let full = Error::Full { free_bytes: 0, needed_bytes: 1, path: "/db".into() };
+        for refused in [Error::Closed { what: "the database".into() }, full] {
+            assert!(health.watch(Err::<(), _>(refused)).is_err());
+            health.well().unwrap();
+        }
+        assert!(health.watch(Err::<(), _>(Error::NotFound { path: "/db".into() })).is_err());
+        assert!(matches!(health.well(), Err(Error::Poisoned { .. })));
+    }
 }

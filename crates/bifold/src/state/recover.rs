@@ -19,6 +19,8 @@
 mod files;
 mod finish;
 mod logs;
+#[cfg(test)]
+mod lost_tests;
 mod replay;
 mod state;
 

@@ -6,7 +6,7 @@
 
 use bifold_contract::{Corruption, FileId, SeqNo, key::MAX_SEQNO};
 
-use super::{ANNOUNCED, LogEncoder, LogRecord};
+use super::{ANNOUNCED, LogEncoder, LogRecord, SKIP};
 use crate::{
     bytes::{Input, put_varint},
     frame::HEADER_BYTES,
@@ -24,6 +24,13 @@ pub struct LoggedIngest {
 }
 
 impl LogEncoder<'_> {
+    /// Makes the record a skip: the next operation has the number `next`, and those before it belong to nobody. It has
+    /// no other content.
+    pub fn skipped(&mut self, next: SeqNo) {
+        self.out.push(SKIP);
+        put_varint(self.out, next);
+    }
+
     /// Makes the record the announcement of an ingest. It has no other content.
     pub fn announced(&mut self, LoggedIngest { next, file, bytes }: LoggedIngest) {
         self.out.push(ANNOUNCED);

@@ -1,9 +1,9 @@
-//! What the log says of ingests.
+//! What the log says of ingests, and of numbers that no operation has.
 
 use std::collections::BTreeSet;
 
 use bifold_contract::{FileId, Result, SeqNo, planted};
-use bifold_format::log::LoggedIngest;
+use bifold_format::log::{LogEncoder, LoggedIngest};
 
 use super::Wal;
 
@@ -14,12 +14,24 @@ impl Wal {
     /// # Errors
     /// [`bifold_contract::Error::ReadOnly`].
     pub fn announce(&mut self, ingest: LoggedIngest) -> Result<()> {
+        self.skip(ingest.next, |encoder| encoder.announced(ingest))
+    }
+
+    /// The next operation gets the number `next`: those before it belong to nobody. The log says so.
+    ///
+    /// # Errors
+    /// [`bifold_contract::Error::ReadOnly`].
+    pub fn skip_to(&mut self, next: SeqNo) -> Result<()> {
+        self.skip(next, |encoder| encoder.skipped(next))
+    }
+
+    fn skip(&mut self, next: SeqNo, encode: impl FnOnce(&mut LogEncoder<'_>)) -> Result<()> {
         if !planted!("ingest_without_skip") {
-            self.append(0, |encoder| encoder.announced(ingest))?;
+            self.append(0, encode)?;
             // It counts as a commit: a log that has nothing else is needed, too.
             self.commits_end = self.written() + self.pending.len() as u64;
         }
-        self.next_seqno = ingest.next;
+        self.next_seqno = next;
         Ok(())
     }
 

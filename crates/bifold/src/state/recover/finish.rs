@@ -125,7 +125,14 @@ fn begin(
         let _the_next_opening_removes_them =
             dir.remove(names::MANIFEST_TEMPORARY).and_then(|()| dir.remove(&names::log(log)));
     };
-    let mut wal = Wal::begin(dir, log, next_seqno, kept).inspect_err(forget)?;
+    // Numbers of lost commits are not used again. While an older log is needed, too, the new one says so: who replays
+    // both expects the next number of the older one.
+    let is_alone = found.floor().is_none() || planted!("skip_numbers_silently");
+    let first = if is_alone { next_seqno } else { found.next };
+    let mut wal = Wal::begin(dir, log, first, kept).inspect_err(forget)?;
+    if first < next_seqno {
+        wal.skip_to(next_seqno).inspect_err(forget)?;
+    }
     if !planted!("unnamed_log_floor") {
         dir.sync()?;
     }
