@@ -42,34 +42,65 @@ pub fn within_f64(name: &str, value: f64, least: f64, most: f64) -> Result<()> {
     Err(Error::invalid(format!("option `{name}`"), format!("{value} is not between {least} and {most}")))
 }
 
-/// A number of bytes: an integer, or a string with a unit (`"64MiB"`, `"4 KiB"`, `"10GB"`). For `deserialize_with`.
-///
-/// # Errors
-/// Anything else.
-pub fn size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Size {
-        Bytes(u64),
-        Text(String),
+/// A number of bytes: an integer, or a text with a unit (`"64MiB"`, `"4 KiB"`, `"10GB"`). For `serde(with)`.
+pub mod size {
+    use serde::Serializer;
+
+    use super::{Deserialize, Deserializer, de, parse_size};
+
+    /// # Errors
+    /// Anything else.
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Size {
+            Bytes(u64),
+            Text(String),
+        }
+        match Size::deserialize(from)
+            .map_err(|_| de::Error::custom("a size is a number of bytes or a text like \"64MiB\""))?
+        {
+            Size::Bytes(bytes) => Ok(bytes),
+            Size::Text(text) => parse_size(&text).map_err(de::Error::custom),
+        }
     }
-    match Size::deserialize(from)
-        .map_err(|_| de::Error::custom("a size is a number of bytes or a text like \"64MiB\""))?
-    {
-        Size::Bytes(bytes) => Ok(bytes),
-        Size::Text(text) => parse_size(&text).map_err(de::Error::custom),
+
+    /// Integers of TOML are signed: a larger number is written as a text, so that it can be read again.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(bytes: &u64, to: S) -> Result<S::Ok, S::Error> {
+        match i64::try_from(*bytes) {
+            Ok(bytes) => to.serialize_i64(bytes),
+            Err(_) => to.serialize_str(&format!("{bytes}B")),
+        }
     }
 }
 
 /// As [`size`], for an option that may be unset.
-///
-/// # Errors
-/// As [`size`].
-pub fn optional_size<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<Option<u64>, D::Error> {
-    size(from).map(Some)
+pub mod optional_size {
+    use serde::Serializer;
+
+    use super::{Deserializer, size};
+
+    /// # Errors
+    /// As [`size::deserialize`].
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+        size::deserialize(from).map(Some)
+    }
+
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(bytes: &Option<u64>, to: S) -> Result<S::Ok, S::Error> {
+        match bytes {
+            Some(bytes) => size::serialize(bytes, to),
+            None => to.serialize_none(),
+        }
+    }
 }
 
-/// A time that may be unset: a text such as `"90s"`, or a number of seconds. For `serde(with)`.
+/// A time that may be unset: a text such as `"90s"`, a number of seconds, or `"never"`, which unsets it. For
+/// `serde(with)`.
 pub mod duration {
     use serde::Serializer;
 
@@ -88,6 +119,7 @@ pub mod duration {
             .map_err(|_| de::Error::custom("a time is a number of seconds or a text like \"90s\""))?
         {
             Time::Seconds(seconds) => Ok(Some(Duration::from_secs(seconds))),
+            Time::Text(text) if text.trim() == "never" => Ok(None),
             Time::Text(text) => parse_duration(&text).map(Some).map_err(de::Error::custom),
         }
     }
@@ -96,7 +128,11 @@ pub mod duration {
     /// Those of the serializer.
     pub fn serialize<S: Serializer>(time: &Option<Duration>, to: S) -> Result<S::Ok, S::Error> {
         match time {
-            Some(time) => to.serialize_str(&format!("{}ms", time.as_millis())),
+            // In whole milliseconds, as far as they can be read again.
+            Some(time) => {
+                let millis = time.as_nanos().div_ceil(1_000_000).min(u128::from(u64::MAX));
+                to.serialize_str(&format!("{millis}ms"))
+            }
             None => to.serialize_none(),
         }
     }

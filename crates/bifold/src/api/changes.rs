@@ -50,7 +50,7 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub struct RetainChanges {
     /// As many as take this many bytes in logs. 0: none are kept from now on.
-    #[serde(deserialize_with = "bifold_contract::option::size")]
+    #[serde(with = "bifold_contract::option::size")]
     pub bytes: u64,
     /// None that is older than this. An opening begins to count anew. Unset: however old.
     #[serde(default, with = "bifold_contract::option::duration", skip_serializing_if = "Option::is_none")]

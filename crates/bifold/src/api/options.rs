@@ -110,13 +110,13 @@ pub struct Options {
     pub durability: Durability,
     /// One cap, in bytes, over memtables, block cache, filters and indexes (also those of separated values), and
     /// compaction buffers. At least 1 MiB.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub memory_limit: u64,
     /// A memtable of this size, in bytes, is written as tables. It is smaller if `memory_limit` requires it.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub memtable_bytes: u64,
     /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
     /// How many files may be open at once, 2 to 1 048 576; 0 means half of the process's limit (`ulimit -n`), which is
     /// also the most that is ever used. Other files are opened again when they are read. Files being written stay open
@@ -129,28 +129,28 @@ pub struct Options {
     /// until files that were not read recently have given their pages back to the system, which may keep them in its
     /// cache. Unset: half of the machine's memory. This is not part of `memory_limit`: these pages are the system's,
     /// which takes them back when it needs them.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub mapped_bytes_max: Option<u64>,
     /// Who runs flushes and compactions.
     pub workers: Workers,
     /// Bytes per second that compactions may write. Unset: no limit.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub background_bytes_per_second: Option<u64>,
     /// If the logs from a memtable's first entry on exceed this, in bytes, the memtable is flushed before it is full: a
     /// keyspace with few writes must not keep the logs of all. Logs may exceed it by what is being flushed.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub log_bytes: u64,
     /// Puts are refused if the disk has fewer bytes free than this plus what memtables still have to write: deletes,
     /// compactions and GC need these to free space. Unset: three quarters of what the database takes, at most 64 MiB or
     /// a sixteenth. With 0, puts continue until the disk is nearly full, and freeing space may fail for want of room.
     /// The file `RESERVE` holds a thirty-second of what the database takes, at most 64 MiB, or the largest table or
     /// unit of values if that is more, in case other programs fill the disk.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
     /// The most bytes that all open transactions together take for their writes and for what they have read, and write
     /// caches for what they gather. The block cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made
     /// smaller where that asks for it.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub transaction_bytes_max: Option<u64>,
     /// How long commits are kept for [`Db::changes`](crate::Db::changes). Logs stay that long, and have the values that
     /// are separated, too, so those are written twice; each flush syncs the log. Unset: as when the database was last
@@ -259,12 +259,19 @@ impl Options {
         let named = match with_current_names(text) {
             Some(Ok((named, _))) => named,
             // With the line.
-            None => return Self::from_toml(text).map(drop),
+            None => return Err(unreadable(text)),
             Some(Err(both)) => return Err(invalid(both)),
         };
         let mut tree = toml::Table::try_from(&*self).map_err(|e| invalid(e.to_string()))?;
         overlay(&mut tree, named);
-        let Ok(changed) = tree.try_into::<Self>() else { return Self::from_toml(text).map(drop) };
+        let Ok(changed) = tree.try_into::<Self>() else { return Err(unreadable(text)) };
+        self.take(changed)
+    }
+
+    /// Takes over what text can say: all but what only code can give.
+    fn take(&mut self, mut changed: Self) -> Result<()> {
+        (changed.placements, changed.listener) = (self.placements.clone(), self.listener.clone());
+        changed.merge_operators = self.merge_operators.clone();
         changed.check()?;
         *self = changed;
         Ok(())
@@ -289,14 +296,10 @@ impl Options {
             None => insert_at(&mut tree, name.trim(), value.trim()),
         }
         let mut changed: Self = tree.try_into().map_err(|e: toml::de::Error| invalid(e.message().to_owned()))?;
-        (changed.placements, changed.listener) = (self.placements.clone(), self.listener.clone());
-        changed.merge_operators = self.merge_operators.clone();
         if preset {
             changed.keyspace = self.keyspace.clone().with_placement(changed.keyspace.placement);
         }
-        changed.check()?;
-        *self = changed;
-        Ok(())
+        self.take(changed)
     }
 
     /// Checks that the options can be used together.
@@ -325,6 +328,13 @@ impl Options {
         }
         self.keyspace.check()
     }
+}
+
+/// Why options cannot be read from `text`, with the line.
+fn unreadable(text: &str) -> Error {
+    // One more reader accepts integers that TOML has not.
+    let too_large = || Error::invalid("options", "a number is too large: write it with a unit, such as \"64GiB\"");
+    Options::from_toml(text).err().unwrap_or_else(too_large)
 }
 
 /// TOML with current option names, and which options had old ones.

@@ -71,10 +71,13 @@ const APPENDED_FILES_MAX: u64 = 320;
 /// `max_sorted_run`, 10, files overlap at a key in each of a few levels.
 const VALUE_BUFFERS_BYTES: u64 = 16 << 20;
 
+/// More than there is. Below it no sum overflows.
+pub(crate) const LIMIT_MAX: u64 = 1 << 60;
+
 impl MemoryPlan {
     /// Divides `options.memory_limit`.
     pub fn of(options: &Options) -> Self {
-        let limit = options.memory_limit;
+        let limit = options.memory_limit.min(LIMIT_MAX);
         let workers = match options.workers {
             Workers::Threads(threads) => u64::from(threads.max(2)),
             Workers::Caller => 1,

@@ -47,7 +47,7 @@ pub struct LeveledOptions {
     /// 1000.
     pub level0_overlap: u32,
     /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub base_bytes: u64,
     /// An output table ends before it overlaps more than so many tables' worth of the level below it: 1 to 1000.
     pub overlap_tables: u32,

@@ -37,7 +37,7 @@ const SMALL_SHARE: u64 = 64;
 pub struct TwoLayerOptions {
     /// The unsorted layer is merged into the sorted one at this size, in bytes; with the placement `unikv` earlier,
     /// when what it may overwrite is a fourth of what `values.space_target` leaves for garbage.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub unsorted_bytes: u64,
     /// Runs of the unsorted layer are merged with each other when there are more: 2 to 1000. With a hash index they are
     /// merged after a scan has met more; a keyspace that is never scanned does not pay for it.

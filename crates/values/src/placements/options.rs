@@ -39,7 +39,7 @@ pub struct ValueOptions {
     /// Values of this length and above are separated from their keys, in bytes: at least 1 (HashKV §3.5, "selective KV
     /// separation"). Unset in a new keyspace: 192, or 16 KiB with `placement = auto`. Unset for one that exists: what
     /// it has.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub separate_from_bytes: Option<u64>,
     /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. GC runs
     /// when there are more. Logs come on top.
@@ -47,7 +47,7 @@ pub struct ValueOptions {
     /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`,
     /// `diffkv`, `unikv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its GC holds the
     /// values of one in memory.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub file_bytes: u64,
     /// How values are compressed, each by itself.
     pub compression: Compression,

@@ -30,13 +30,13 @@ pub struct KeyspaceOptions {
     /// How table blocks are compressed.
     pub compression: Compression,
     /// The approximate size of tables, in bytes.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub table_bytes: u64,
     /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV
     /// §III-D): the cost of merges then follows the size of a range, not that of the keyspace. A split is one edit of
     /// the manifest and rewrites nothing. Unset: one range. Meant for `compaction.two_layer`; with other policies a
     /// split is in force only when no table spans it.
-    #[serde(deserialize_with = "optional_size", skip_serializing_if = "Option::is_none")]
+    #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
     /// The approximate size of data blocks before compression, in bytes: 64 to 16 MiB. Blocks that have only addresses
     /// of values end at 1 KiB, unless they are compressed: such a block has some twenty, and a get needs one.
@@ -53,7 +53,7 @@ pub struct KeyspaceOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
     /// How long what is put lives, unless the put says otherwise: a text such as `"90s"` or `"24h"`, or a number of
-    /// seconds. Unset: for good. It applies to puts from then on; what is stored keeps its own time.
+    /// seconds. Unset, or `"never"`: for good. It applies to puts from then on; what is stored keeps its own time.
     #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
     /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML its name. Unset: none. Cannot
@@ -196,6 +196,10 @@ impl KeyspaceOptions {
             index.check("keyspace.hash_index")?;
         }
         self.values.check("keyspace.values")?;
+        if self.ttl.is_some_and(|ttl| ttl < Duration::from_millis(1)) {
+            let reason = "less than a millisecond: all that is put would have expired; write \"never\" to have none";
+            return Err(Error::invalid("option `keyspace.ttl`", reason));
+        }
         if self.merge.is_some() && self.ttl.is_some() {
             let reason = "nothing expires in a keyspace with a merge operator: leave `ttl` or `merge` out";
             return Err(Error::invalid("option `ttl`", reason));

@@ -1,5 +1,7 @@
 //! Options as text, and their old names.
 
+use std::time::Duration;
+
 use super::*;
 
 #[test]
@@ -8,6 +10,54 @@ fn toml_round_trips_and_every_option_can_be_named() {
     options.keyspace.compaction = Compaction::Tiered(Tiered::default());
     assert_eq!(Options::from_toml(&options.to_toml()).unwrap(), options);
     assert_eq!(Options::from_toml("").unwrap(), Options::default());
+}
+
+/// Integers of TOML end at half of what a `u64` holds, and times are in milliseconds.
+#[test]
+fn the_largest_and_smallest_options_are_read_as_they_were_written() {
+    let mut keyspace = KeyspaceOptions {
+        table_bytes: u64::MAX,
+        partition_bytes: Some(u64::MAX),
+        ttl: Some(Duration::MAX),
+        ..KeyspaceOptions::default()
+    };
+    keyspace.values.separate_from_bytes = Some(u64::MAX);
+    (keyspace.values.hashkv.group_bytes, keyspace.values.diffkv.large_bytes) = (u64::MAX, u64::MAX);
+    let millis = KeyspaceOptions { ttl: Some(Duration::from_millis(u64::MAX)), ..keyspace.clone() };
+    assert_eq!(KeyspaceOptions::recorded(&keyspace.record()).unwrap(), millis.resolved());
+    for compaction in [
+        Compaction::Leveled(Leveled { base_bytes: u64::MAX, ..Leveled::default() }),
+        Compaction::TwoLayer(TwoLayer { unsorted_bytes: u64::MAX, ..TwoLayer::default() }),
+    ] {
+        let options = KeyspaceOptions { compaction, ..KeyspaceOptions::default() }.resolved();
+        assert_eq!(KeyspaceOptions::recorded(&options.record()).unwrap(), options);
+    }
+    let options =
+        Options { memory_limit: u64::MAX, free_bytes_min: Some(u64::MAX), keyspace: millis, ..Options::default() };
+    assert_eq!(Options::from_toml(&options.to_toml()).unwrap(), options);
+    let mut changed = options.clone();
+    changed.set("durability=sync").unwrap();
+    assert_eq!(changed, Options { durability: Durability::Sync, ..options });
+    let mut keyspace = KeyspaceOptions { ttl: Some(Duration::from_micros(1500)), ..KeyspaceOptions::default() };
+    assert_eq!(KeyspaceOptions::recorded(&keyspace.record()).unwrap().ttl, Some(Duration::from_millis(2)));
+    keyspace.ttl = Some(Duration::from_micros(999));
+    assert!(keyspace.check().unwrap_err().to_string().contains("keyspace.ttl"));
+    changed.set("keyspace.ttl=never").unwrap();
+    assert_eq!(changed.keyspace.ttl, None);
+    assert!(changed.set("keyspace.ttl=0").is_err());
+}
+
+/// A file of options changes what it names, or it is an error.
+#[test]
+fn a_file_of_options_leaves_alone_what_only_code_can_give() {
+    let operators = MergeOperators::default().or_unknown();
+    let mut options = Options { merge_operators: operators.clone(), ..Options::default() };
+    options.set_toml("durability = \"sync\"").unwrap();
+    assert_eq!(options, Options { durability: Durability::Sync, merge_operators: operators, ..Options::default() });
+    let before = options.clone();
+    let error = options.set_toml("mapped_bytes_max = 18446744073709551615\ndurability = \"memory\"").unwrap_err();
+    assert!(error.to_string().contains("with a unit"), "{error}");
+    assert_eq!(options, before);
 }
 
 /// What a manifest stands for that says nothing of placement and length, as from before values could be separated.

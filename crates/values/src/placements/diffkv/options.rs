@@ -18,7 +18,7 @@ pub struct DiffKvOptions {
     pub gc_threshold: f64,
     /// Values of this length and above go to logs, in bytes: at least 1. Those below and from `separate_from_bytes` on
     /// go to files by key (DiffKV §4.1, *value_large*).
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub large_bytes: u64,
     /// Which compactions move values (DiffKV §3.3, §3.4).
     pub merge: MergePolicy,

@@ -34,7 +34,7 @@ pub struct HashKvOptions {
     /// Where values go that are not updated between two GC runs of their group (HashKV §3.4).
     pub cold: Cold,
     /// A group splits when its file has grown past this size, in bytes: at least 1 KiB.
-    #[serde(deserialize_with = "size")]
+    #[serde(with = "size")]
     pub group_bytes: u64,
     /// About the largest number of groups, each of which is an open file; then they grow instead: 16 to 65 536.
     pub groups_max: u32,
