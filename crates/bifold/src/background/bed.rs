@@ -49,6 +49,14 @@ impl Bed {
         self.engine.state.seal(&mut self.engine.wal.hold(), std::slice::from_ref(&self.tree)).unwrap();
     }
 
+    /// Ingests one entry.
+    pub fn ingest(&self, n: u32, value: &[u8]) {
+        let mut run = self.engine.ingests.begin(&self.tree).unwrap();
+        self.engine.ingests.put(&mut run, &n.to_be_bytes(), Act::Put(value)).unwrap();
+        self.engine.ingests.finish(&mut run).unwrap();
+        self.engine.ingests.end(&mut run);
+    }
+
     /// Writes the oldest sealed memtable.
     pub fn flush(&self) -> bifold_contract::Result<()> {
         self.engine.flusher.flush_oldest(&self.tree, Means::Free)

@@ -10,6 +10,13 @@
 //! **Order of the two loads.** A read without a snapshot loads the view first and `visible` second. Whatever a flush
 //! or compaction dropped before the view was made is then overwritten by something that the read can see. In the
 //! other order a version that the older number still needs could already be dropped.
+//!
+//! **Operands that are newer than the view.** An ingest puts tables below a memtable that commits go on in. A view from
+//! before it has that memtable, so it finds later operands without the value that the ingest has put below them. A read
+//! that has found operands therefore asks whether an ingest has come since, and looks again if one has.
+
+#[cfg(test)]
+mod tests;
 
 use std::{fmt, sync::Arc};
 
@@ -94,6 +101,14 @@ impl Live<'_> {
     pub(super) fn lone_pointer(&self) -> Option<&[u8]> {
         if matches!(self, Live::Operands(_)) { None } else { self.encoded_pointer() }
     }
+
+    /// Whether these are operands, found in `view`, and an ingest may have come below them since the view was made. The
+    /// view that has an ingest is there before anything newer is.
+    pub(super) fn may_lack_ingest(&self, tree: &Tree, view: &View) -> bool {
+        matches!(self, Live::Operands(_))
+            && tree.view().ingested != view.ingested
+            && !planted!("operands_overlook_ingest")
+    }
 }
 
 impl Reader {
@@ -165,11 +180,15 @@ impl Reader {
 
     /// The newest value of `key` that `sight()` sees. If the value moves before it is read, the
     /// pointer is out of date and this looks up the key again.
-    fn find_now(&self, tree: &Tree, key: &[u8], sight: impl Fn() -> Sight) -> Result<Option<Value>> {
+    pub(super) fn find_now(&self, tree: &Tree, key: &[u8], sight: impl Fn() -> Sight) -> Result<Option<Value>> {
         let mut tries = 0;
         loop {
             let view = self.present(tree)?;
-            match self.look(tree, (&view, &view.values), key, sight())? {
+            let Some(live) = self.newest(&view, key, sight(), &mut None)? else { return Ok(None) };
+            if live.may_lack_ingest(tree, &view) {
+                continue;
+            }
+            match self.value_of(tree, (&view, &view.values), key, live)? {
                 Looked::Answer(value) => return Ok(value),
                 Looked::Moved(gone) if tries == MOVES_MAX => return Err(self.lost(tree, gone)),
                 Looked::Moved(_) => tries += 1,

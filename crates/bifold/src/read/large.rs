@@ -33,7 +33,7 @@ impl Reader {
     /// As [`Reader::get`].
     pub fn open_value(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<OpenedValue>> {
         let begin = self.counters.sample_get(|| self.clock.now());
-        let opened = self.open_newest(tree, key, snapshot)?;
+        let opened = self.open_newest(tree, key, || snapshot.unwrap_or_else(|| Sight::now(self.visible())))?;
         let len = |opened: &OpenedValue| match opened {
             OpenedValue::InMemory(value) => value.len(),
             // Counted as it is read.
@@ -43,18 +43,23 @@ impl Reader {
         Ok(opened)
     }
 
-    fn open_newest(&self, tree: &Tree, key: &[u8], snapshot: Option<Sight>) -> Result<Option<OpenedValue>> {
+    pub(super) fn open_newest(
+        &self,
+        tree: &Tree,
+        key: &[u8],
+        sight: impl Fn() -> Sight,
+    ) -> Result<Option<OpenedValue>> {
         for _ in 0..MOVES_MAX {
             let view = self.present(tree)?;
             // Again each time: what the view has not may be overwritten by what an older number does not see.
-            let sight = snapshot.unwrap_or_else(|| Sight::now(self.visible()));
-            match self.newest(&view, key, sight, &mut None)? {
+            match self.newest(&view, key, sight(), &mut None)? {
                 None => return Ok(None),
                 Some(Live::Large(encoded)) => {
                     if let Some(file) = view.values.large().find(key.len(), decode_large(tree, &encoded)?) {
                         return Ok(Some(OpenedValue::Large(LargeReading::new(file, key, IoSource::Get)?)));
                     }
                 }
+                Some(live) if live.may_lack_ingest(tree, &view) => {}
                 Some(live) => match self.value_of(tree, (&view, &view.values), key, live)? {
                     Looked::Answer(value) => return Ok(value.map(OpenedValue::InMemory)),
                     Looked::Moved(_) => {}
@@ -62,7 +67,7 @@ impl Reader {
             }
         }
         // With its error.
-        Ok(self.get(tree, key, snapshot)?.map(OpenedValue::InMemory))
+        Ok(self.find_now(tree, key, sight)?.map(OpenedValue::InMemory))
     }
 
     /// The value of a version with a file of its own.

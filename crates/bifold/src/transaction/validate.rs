@@ -357,8 +357,7 @@ fn cut(tombstone: &RangeTombstone, (start, end): KeyRange<'_>) -> Option<RangeTo
 mod tests {
     use super::*;
     use crate::{
-        api::options::KeyspaceOptions, background::bed::Bed, commit::op::Act, state::snapshot::Holder,
-        transaction::memory::Charge,
+        api::options::KeyspaceOptions, background::bed::Bed, state::snapshot::Holder, transaction::memory::Charge,
     };
 
     const READ: u32 = 7;
@@ -382,10 +381,7 @@ mod tests {
         check.prepare().unwrap();
         assert!(check.holds().unwrap(), "nobody has committed since");
         if let Meanwhile::Ingested = meanwhile {
-            let mut run = engine.ingests.begin(&bed.tree).unwrap();
-            engine.ingests.put(&mut run, &key.to_be_bytes(), Act::Put(&[2])).unwrap();
-            engine.ingests.finish(&mut run).unwrap();
-            engine.ingests.end(&mut run);
+            bed.ingest(key, &[2]);
         } else {
             bed.fill(std::iter::once((key, vec![2])));
         }

@@ -86,6 +86,7 @@ const WAITING: Test = Test::Integration("bifold", "all", "changes::waiting::ever
 
 const MERGES: Test = Test::Integration("bifold", "all", "merges::");
 const CHAINS: Test = Test::Integration("bifold", "all", "merge_chains::");
+const BETWEEN_LOADS: Test = Test::Unit("bifold", "read::get::tests::");
 const STEPS: Test = Test::Unit("bifold-index", "memtable::steps::");
 const FILTERS: Test = Test::Integration("bifold", "all", "filters::");
 const UNDAMAGED: Test = Test::Integration("bifold", "all", "undamaged::what_is_yielded");
@@ -254,6 +255,7 @@ pub const ALL: &[Planted] = &[
     bug("expires_under_snapshots", EXPIRY),
     bug("merge_forgets_expiry", EXPIRY),
     bug("gc_forgets_expiry", EXPIRY),
+    bug("operands_overlook_ingest", BETWEEN_LOADS),
     bug("merge_reads_one_operand", MERGES),
     bug("step_keeps_what_is_newer", CHAINS),
     bug("chain_begins_at_newest", CHAINS),
