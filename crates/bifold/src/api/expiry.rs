@@ -96,7 +96,7 @@ impl Keyspace {
     pub fn ttl(&self, key: impl AsRef<[u8]>) -> Result<TimeToLive> {
         let engine = &self.handle().engine;
         let (tree, now) = (self.tree(), engine.time.now());
-        let found = engine.reader.expires_at(tree, key.as_ref(), Sight::now(engine.reader.visible()))?;
+        let found = engine.reader.expires_at(tree, key.as_ref(), || Sight::now(engine.reader.visible()))?;
         Ok(match found {
             None => TimeToLive::NoKey,
             Some(None) => TimeToLive::Forever,

@@ -410,7 +410,7 @@ impl Transaction {
     fn note_instant_of(&self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         let (tree, reader) = (keyspace.tree(), &self.handle.engine.reader);
         if tree.may_lose_entries()
-            && let Some(Some(at)) = reader.expires_at(tree, key, self.snapshot.sight())?
+            && let Some(Some(at)) = reader.expires_at(tree, key, || self.snapshot.sight())?
         {
             self.lock_reads().note_instant(tree, key, at);
         }

@@ -255,6 +255,7 @@ pub const ALL: &[Planted] = &[
     bug("expires_under_snapshots", EXPIRY),
     bug("merge_forgets_expiry", EXPIRY),
     bug("gc_forgets_expiry", EXPIRY),
+    bug("ttl_takes_number_first", BETWEEN_LOADS),
     bug("operands_overlook_ingest", BETWEEN_LOADS),
     bug("merge_reads_one_operand", MERGES),
     bug("step_keeps_what_is_newer", CHAINS),
