@@ -10,7 +10,7 @@ use super::{
     get::Looked,
     operands::{Operands, Payload},
     pair::Pair,
-    scan::Range,
+    scan::{Range, ScanState},
 };
 
 /// A lookup costs about as much as so many versions.
@@ -34,12 +34,22 @@ pub(super) fn take(visible: &mut Visible) -> Result<Option<Box<Operands<'static>
 }
 
 impl Range {
-    /// The entry of a key whose newest version is an operand.
+    /// The entry of a key whose newest version is an operand. An error ends both ends.
     #[cold]
-    pub(super) fn resolved(&self, key: Box<[u8]>, chain: Option<Box<Operands<'static>>>) -> Result<Pair> {
+    pub(super) fn resolved(&mut self, key: Box<[u8]>, chain: Option<Box<Operands<'static>>>) -> Result<Pair> {
         let mut expires_at = None;
-        let value = self.folded(&key, chain, &mut expires_at)?;
-        Ok(self.pair_of(&key, value, expires_at))
+        let folded = self.folded(&key, chain, &mut expires_at);
+        if folded.is_err() {
+            self.fail();
+        }
+        Ok(self.pair_of(&key, folded?, expires_at))
+    }
+
+    /// Yields nothing more at either end: an error is being yielded.
+    pub(super) fn fail(&mut self) {
+        self.state = ScanState::Failed(None);
+        self.front.items.clear();
+        self.back.items.clear();
     }
 
     /// The value of that key: of `chain`, or by a lookup.

@@ -1,9 +1,9 @@
 //! Merge operators, with every placement.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, ops::ControlFlow, path::Path, sync::Arc, time::Duration};
 
 use bifold::{
-    Batch, Db, Durability, Env, Error, KeyspaceOptions, MergeOperator, MergeOperators, PlacementKind, Snapshot,
+    Batch, Db, Durability, Env, Error, KeyspaceOptions, MergeOperator, MergeOperators, PlacementKind, Range, Snapshot,
     TransactionOptions,
 };
 use bifold_io::memory::Fate;
@@ -292,6 +292,38 @@ fn an_operator_that_fails_loses_nothing() {
             assert_eq!(bed.ks().get("k").unwrap().as_deref(), Some(&b"much better"[..]));
             assert_eq!(bed.ks().get("other").unwrap().unwrap().len(), 100);
         }
+    }
+}
+
+/// Entries before the one that fails come from both ends, and then the error and nothing more, whatever was read ahead.
+#[test]
+fn an_iterator_ends_with_an_operand_that_fails() {
+    for placement in PlacementKind::ALL {
+        let mut bed = Bed::new(placement);
+        bed.options.merge_operators = MergeOperators::default().with(longest()).unwrap();
+        bed.begin_with(longest());
+        for n in 0..20 {
+            bed.ks().put(key(n), [b'x'; 100]).unwrap();
+        }
+        bed.ks().merge(key(10), "error").unwrap();
+        for from_back in [false, true] {
+            let mut range = bed.ks().iter();
+            let at_front = entries((0..3).map(|_| range.next().unwrap()));
+            let at_back = entries((0..3).map(|_| range.next_back().unwrap()));
+            let next = |range: &mut Range| if from_back { range.next_back() } else { range.next() };
+            let more: Vec<_> = std::iter::from_fn(|| next(&mut range)?.ok()).collect();
+            assert_eq!((at_front.len(), at_back.len(), more.len()), (3, 3, if from_back { 6 } else { 7 }));
+            assert!(
+                range.next().is_none() && range.next_back().is_none(),
+                "{placement:?}, {from_back}: after the error"
+            );
+        }
+        let mut visited = 0;
+        let outcome = bed.ks().iter().visit(|_, _| {
+            visited += 1;
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(outcome, Err(Error::Merge { .. })) && visited == 10, "{placement:?}: {outcome:?}, {visited}");
     }
 }
 
