@@ -34,15 +34,20 @@ pub(super) fn take(visible: &mut Visible) -> Result<Option<Box<Operands<'static>
 }
 
 impl Range {
-    /// The entry of a key whose newest version is an operand. An error ends both ends.
+    /// The entry of a key whose newest version is an operand. An error ends both ends, unless damage is left out: then
+    /// the entry says why its value cannot be read.
     #[cold]
     pub(super) fn resolved(&mut self, key: Box<[u8]>, chain: Option<Box<Operands<'static>>>) -> Result<Pair> {
         let mut expires_at = None;
-        let folded = self.folded(&key, chain, &mut expires_at);
-        if folded.is_err() {
-            self.fail();
-        }
-        Ok(self.pair_of(&key, folded?, expires_at))
+        let (value, unread) = match self.folded(&key, chain, &mut expires_at) {
+            Ok(value) => (value, None),
+            Err(error) if self.leaves_out => (Value::copy_of(&[]), Some(Box::new(error))),
+            Err(error) => {
+                self.fail();
+                return Err(error);
+            }
+        };
+        Ok(Pair { unread, ..self.pair_of(&key, value, expires_at) })
     }
 
     /// Yields nothing more at either end: an error is being yielded.

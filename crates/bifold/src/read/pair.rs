@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::SystemTime};
 
-use bifold_contract::{IoSource, Kind, Millis, Result, SeqNo, Value};
+use bifold_contract::{Error, IoSource, Kind, Millis, Result, SeqNo, Value};
 use bifold_values::parts::value_files::Stretches;
 
 use super::scan::Pinned;
@@ -18,6 +18,8 @@ pub struct Pair {
     pub(super) expires_at: Option<Millis>,
     pub(super) pinned: Arc<Pinned>,
     pub(super) announced: Option<Arc<Stretches>>,
+    /// Why it has no value: what its operands are combined with cannot be read.
+    pub(super) unread: Option<Box<Error>>,
 }
 
 impl Pair {
@@ -49,8 +51,12 @@ impl Pair {
     ///
     /// # Errors
     /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
-    /// by the same call: the next call reads this one alone.
+    /// by the same call: the next call reads this one alone. With [`Range::undamaged`](crate::Range::undamaged) also
+    /// those of what operands are combined with, the same at each call.
     pub fn value(&self) -> Result<Value> {
+        if let Some(error) = &self.unread {
+            return Err(Error::clone(error));
+        }
         match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();

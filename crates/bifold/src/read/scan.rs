@@ -53,6 +53,8 @@ pub struct Range {
     pub(super) wanted: Wanted,
     /// What operands are combined in, where keys may have some.
     pub(super) merging: Option<Arc<View>>,
+    /// Damage is left out, so an entry may have no value.
+    pub(super) leaves_out: bool,
     pub(crate) pinned: Arc<Pinned>,
 }
 
@@ -209,7 +211,7 @@ impl Reader {
         let reader = Arc::clone(self);
         let pinned = Arc::new(Pinned { reader, tree, values, snapshot, values_asked });
         let (front, back) = (Ahead::default(), Ahead::default());
-        Range { state, front, back, left: None, wanted: Wanted::All, merging, pinned }
+        Range { state, front, back, left: None, wanted: Wanted::All, merging, leaves_out: false, pinned }
     }
 }
 
@@ -323,7 +325,16 @@ impl Range {
     /// An entry that is not stored, as if this iterator had yielded it.
     pub(crate) fn pair_of(&self, key: &[u8], payload: Value, expires_at: Option<Millis>) -> Pair {
         let pinned = Arc::clone(&self.pinned);
-        Pair { key: key.into(), seqno: 0, kind: Kind::Inline, payload, expires_at, pinned, announced: None }
+        Pair {
+            key: key.into(),
+            seqno: 0,
+            kind: Kind::Inline,
+            payload,
+            expires_at,
+            pinned,
+            announced: None,
+            unread: None,
+        }
     }
 
     pub(super) fn step(&mut self, end: End) -> Option<Result<Pair>> {
@@ -360,7 +371,7 @@ impl Range {
             return Some(self.resolved(item.key, chain));
         }
         let Item { key, seqno, kind, payload, expires_at } = item;
-        Some(Ok(Pair { key, seqno, kind, payload, expires_at, pinned, announced }))
+        Some(Ok(Pair { key, seqno, kind, payload, expires_at, pinned, announced, unread: None }))
     }
 
     /// Begins to walk if nothing was asked for yet: at the bound of this end, unless a key is given.

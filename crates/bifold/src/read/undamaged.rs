@@ -47,9 +47,9 @@ impl Range {
     /// it: that may be an older value, or one that was deleted. All other keys have the values that they would have
     /// without the damage.
     ///
-    /// Separated values are read as always: if one is damaged, [`Pair::value`] says so. Damage of anything else is an
-    /// error as always, and nothing follows it. It must be called before any entry is asked for; after that it
-    /// yields an error.
+    /// Separated values are read as always: if one is damaged, [`Pair::value`] says so, also where operands are above
+    /// it. Damage of anything else is an error as always, and nothing follows it. It must be called before any entry is
+    /// asked for; after that it yields an error.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-undamaged-{}", std::process::id()));
@@ -65,6 +65,7 @@ impl Range {
     #[must_use]
     pub fn undamaged(mut self) -> Undamaged {
         let noted = Arc::new(LeftOutBlocks::default());
+        self.leaves_out = true;
         match &mut self.state {
             ScanState::Fresh(fresh) => fresh.left_out = Some(Arc::clone(&noted)),
             ScanState::Failed(_) | ScanState::Done => {}
@@ -117,6 +118,11 @@ impl Iterator for Undamaged {
         loop {
             match self.range.next()? {
                 Ok(pair) if self.is_left_out(pair.key()) => {}
+                // That is no damage: operands cannot be combined, for example.
+                Ok(Pair { unread: Some(error), .. }) if !error.is_unreadable() => {
+                    self.range.fail();
+                    return Some(Err(*error));
+                }
                 other => return Some(other),
             }
         }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Access, DamagedBlock, Db, Env, Options, PlacementKind};
+use bifold::{Access, DamagedBlock, Db, Env, Error, MergeOperator, MergeOperators, Options, PlacementKind};
 use bifold_io::memory::MemoryFs;
 
 use crate::bed::{Bed, numbers};
@@ -201,6 +201,93 @@ fn one_block_costs_its_own_keys() {
     }
     println!("{costs:?} of {} keys missing, one damaged block each", model.len());
     assert!(costs.len() > 3, "{} tables", costs.len());
+}
+
+/// A bed for operands. They append, but to a base only.
+fn appending(placement: PlacementKind) -> Bed {
+    let append = |_: &[u8], older: Option<&[u8]>, newer: &[u8]| {
+        older.map(|older| [older, newer].concat()).ok_or_else(|| "no base".to_owned())
+    };
+    let operator = MergeOperator::new("append_to_base", append).unwrap();
+    let mut bed = Bed::new(placement);
+    (bed.options.memtable_bytes, bed.options.memory_limit) = (1 << 20, 32 << 20);
+    bed.options.merge_operators = MergeOperators::default().with(operator.clone()).unwrap();
+    bed.begin_with(operator);
+    bed
+}
+
+/// Values in tables, and so many operands of each key in the log. What iterators combine themselves, and what they look
+/// up.
+fn with_operands(placement: PlacementKind, operands: impl Fn(u64) -> usize) -> (Bed, Model) {
+    let (mut bed, mut random, mut model) = (appending(placement), numbers(5), Model::new());
+    for n in 0..200 {
+        model.insert(key(n), (0..80).map(|_| random(256) as u8).collect());
+        bed.ks().put(key(n), &model[&key(n)]).unwrap();
+    }
+    bed.db().flush().unwrap();
+    bed.db().compact().unwrap();
+    for (n, value) in (0..).zip(model.values_mut()) {
+        for _ in 0..operands(n) {
+            bed.ks().merge(key(n), "+").unwrap();
+            value.push(b'+');
+        }
+    }
+    bed.db.take().unwrap().close().unwrap();
+    (bed, model)
+}
+
+#[test]
+fn a_damaged_value_below_operands_costs_its_own_key() {
+    for placement in PlacementKind::ALL.into_iter().filter(|placement| *placement != PlacementKind::Inline) {
+        let (bed, mut model) = with_operands(placement, |n| [0, 1, 12][n as usize % 3]);
+        let value_files = files(&bed.fs, "val");
+        let lost = [40, 41, 100, 101].map(key);
+        for key in &lost {
+            let value = &model.remove(key).unwrap()[..80];
+            let find = |path: &PathBuf| {
+                let at = bed.fs.read(path).unwrap().windows(80).position(|bytes| bytes == value)?;
+                Some((path.clone(), at))
+            };
+            let Some((path, at)) = value_files.iter().find_map(find) else { panic!("{placement:?}: not separated") };
+            bed.fs.flip_bit(&path, 8 * at as u64 + 100);
+        }
+        let found = read(&bed, &bed.fs).unwrap();
+        assert_eq!(found.lost_values, lost, "{placement:?}");
+        assert!(found.entries == model && found.left_out.is_empty(), "{placement:?}");
+    }
+}
+
+#[test]
+fn a_damaged_block_costs_the_keys_that_have_operands_above_it() {
+    let (bed, model) = with_operands(PlacementKind::Inline, |n| [0, 1, 12][n as usize % 3]);
+    let (mut blocks, mut missing) = (0, 0);
+    for table in files(&bed.fs, "tbl") {
+        let fs = bed.fs.fork();
+        fs.flip_bit(&table, 8 * (fs.read(&table).unwrap().len() as u64 / 3));
+        let found = read(&bed, &fs).unwrap();
+        blocks += found.left_out.len();
+        assert!(found.lost_values.is_empty(), "no block is read twice");
+        for (key, value) in &model {
+            let is_between = |block: &DamagedBlock| (&block.first[..]..=&block.last[..]).contains(&&key[..]);
+            let is_left_out = found.left_out.iter().any(is_between);
+            missing += usize::from(is_left_out);
+            assert_eq!(found.entries.get(key), Some(value).filter(|_| !is_left_out), "{}", key.escape_ascii());
+        }
+    }
+    assert!(blocks > 0 && missing > 2, "{blocks} blocks with {missing} keys");
+}
+
+#[test]
+fn operands_that_cannot_be_combined_are_no_damage() {
+    let bed = appending(PlacementKind::Inline);
+    bed.ks().put("a", "v").unwrap();
+    bed.ks().merge("b", "+").unwrap();
+    bed.ks().put("c", "v").unwrap();
+    let mut entries = bed.ks().iter().undamaged();
+    assert_eq!(entries.next().unwrap().unwrap().key(), b"a");
+    let failed = entries.next().unwrap();
+    assert!(matches!(failed, Err(Error::Merge { .. })), "{failed:?}");
+    assert!(entries.next().is_none() && entries.left_out().is_none());
 }
 
 #[test]
