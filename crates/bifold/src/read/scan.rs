@@ -411,7 +411,7 @@ impl Range {
         let window = match (prefetches, self.left) {
             (false, _) => 1,
             (true, _) if !scans.are_cold() => window::in_memory(ahead.window),
-            (true, Some(left)) => window::cold(ahead.yielded, ahead.yielded + left),
+            (true, Some(left)) => window::cold(ahead.yielded, ahead.yielded.saturating_add(left)),
             (true, None) => window::cold(ahead.yielded, scans.expected()),
         };
         let (window, present) = (window.min(self.left.unwrap_or(usize::MAX)), ahead.items.len());

@@ -127,7 +127,10 @@ pub(crate) fn cold(yielded: usize, expected: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::{ops::Bound, sync::Arc};
+
     use super::*;
+    use crate::{api::options::KeyspaceOptions, background::bed::Bed, state::snapshot::Holder};
 
     fn after(lengths: impl IntoIterator<Item = usize>) -> usize {
         let habits = Habits::default();
@@ -169,5 +172,18 @@ mod tests {
             window
         });
         assert_eq!(windows, [2, 4, 8, 16, 16]);
+    }
+
+    #[test]
+    fn a_limit_may_be_as_large_as_can_be() {
+        let bed = Bed::new(KeyspaceOptions::default());
+        bed.fill((0..20).map(|n| (n, vec![1])));
+        let engine = &bed.engine;
+        let snapshot = engine.snapshots.open(&engine.visible, Holder::Iterator, engine.env.clock.now());
+        let mut range = engine.reader.range(&bed.tree, (Bound::Unbounded, Bound::Unbounded), Arc::new(snapshot));
+        assert!(range.next().is_some());
+        range.pinned.note_value_asked();
+        bed.tree.scans.note_cold(true);
+        assert_eq!(range.limit(usize::MAX).count(), 19);
     }
 }
