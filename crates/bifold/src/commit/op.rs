@@ -47,7 +47,7 @@ pub(crate) enum Act<'a> {
 const OP_OVERHEAD_BYTES: u64 = 64;
 
 impl Op<'_> {
-    /// Checks the sizes of key and value.
+    /// Checks the sizes of key and value, and whether the keyspace takes such an operation.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`].
@@ -75,7 +75,7 @@ impl Op<'_> {
                     let reason = format!("a value of {} bytes is too long to expire: 6 bytes less may be", value.len());
                     return Err(Error::invalid("value", reason));
                 }
-                Ok(())
+                self.tree.lets_expire()
             }
             Act::Pointer(_) | Act::PointerUntil(_) | Act::Large(..) | Act::Delete => key::check_key(self.key),
             Act::DeleteRange(end) => [Some(self.key), end].into_iter().flatten().try_for_each(|bound| {

@@ -30,6 +30,16 @@ impl Tree {
         self.view().settings.options.merge.is_some()
     }
 
+    /// # Errors
+    /// [`Error::InvalidArgument`] if nothing may expire.
+    pub fn lets_expire(&self) -> Result<()> {
+        if !self.merges() {
+            return Ok(());
+        }
+        let reason = format!("keyspace `{}` has a merge operator, and nothing expires there", self.name);
+        Err(Error::invalid("time to live", reason))
+    }
+
     /// Whether GC must ask the index although its placement knows by itself what is current.
     pub fn gc_asks_index(&self) -> bool {
         self.may_lose_entries() || self.merges()
@@ -64,10 +74,7 @@ impl State {
         if tree.may_lose_entries() {
             return Ok(());
         }
-        if tree.merges() {
-            let reason = format!("keyspace `{}` has a merge operator, and nothing expires there", tree.name);
-            return Err(Error::invalid("time to live", reason));
-        }
+        tree.lets_expire()?;
         let edit = &mut Edit { keyspaces: vec![KeyspaceEdit::Expires { id: tree.keyspace }], ..Edit::default() };
         // Before any such entry can be visible: a snapshot that sees one must have a time.
         self.time.is_needed();

@@ -187,6 +187,7 @@ impl WriteCache {
     fn write(&self, key: &[u8], act: Act<'_>) -> Result<()> {
         let (tree, engine) = (self.keyspace.tree(), &self.keyspace.handle().engine);
         let op = Op { tree, key, act };
+        // What a commit refuses, it refuses with all that is gathered.
         op.check()?;
         tree.readable(&engine.health)?;
         engine.health.takes_writes()?;

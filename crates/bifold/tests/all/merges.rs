@@ -208,7 +208,13 @@ fn an_operator_is_recorded_and_stays() {
     let other = ks.set_options(with_operator(MergeOperator::append())).unwrap_err().to_string();
     assert!(other.contains("`add_i64`") && other.contains("counts"), "{other}");
     assert!(ks.set_options(KeyspaceOptions { table_bytes: 1 << 20, ..KeyspaceOptions::default() }).is_err());
-    assert!(ks.put_with_ttl("k", "v", Duration::from_secs(1)).unwrap_err().to_string().contains("counts"));
+    let refuses = |error: Error| assert!(error.to_string().contains("`counts` has a merge operator"), "{error}");
+    let (mut batch, mut transaction, second) = (Batch::new(), bed.db().transaction(), Duration::from_secs(1));
+    refuses(ks.put_with_ttl("k", "v", second).unwrap_err());
+    refuses(batch.put_with_ttl(&ks, "k", "v", second).unwrap_err());
+    refuses(transaction.put_with_ttl(&ks, "k", "v", second).unwrap_err());
+    assert!(batch.is_empty());
+    transaction.commit().unwrap();
     assert!(ks.set_options(KeyspaceOptions { ttl: Some(Duration::from_secs(1)), ..ks.options() }).is_err());
     let expiring = bed.db().keyspace("expiring", KeyspaceOptions::default()).unwrap();
     expiring.put_with_ttl("k", "v", Duration::from_secs(1)).unwrap();

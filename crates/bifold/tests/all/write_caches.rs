@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Access, Db, Durability, Env, Error, Options, PlacementKind, Workers};
+use bifold::{Access, Db, Durability, Env, Error, KeyspaceOptions, MergeOperator, Options, PlacementKind, Workers};
 use bifold_io::{
     faulty::FaultKind,
     memory::{MemoryFs, OpKind},
@@ -168,6 +168,20 @@ fn bad_writes_are_refused_and_change_nothing() {
     let cache = db.default_keyspace().write_cache(MANY).unwrap();
     assert!(matches!(cache.put("k", "v"), Err(Error::ReadOnly)));
     cache.close().unwrap();
+}
+
+/// A commit would refuse it, and with it all that is gathered.
+#[test]
+fn what_cannot_be_committed_is_not_gathered() {
+    let (_dir, db) = tiny_db();
+    let with_operator = KeyspaceOptions { merge: Some(MergeOperator::append()), ..tiny().keyspace };
+    let ks = db.keyspace("merges", with_operator).unwrap();
+    let cache = ks.write_cache(MANY).unwrap();
+    cache.put("a", "1").unwrap();
+    let refused = cache.put_with_ttl("b", "1", Duration::from_secs(1)).unwrap_err();
+    assert!(matches!(refused, Error::InvalidArgument { .. }), "{refused}");
+    cache.close().unwrap();
+    assert_eq!(keys(ks.iter()), ["a"]);
 }
 
 /// Three rounds of writes by a cache to the first keyspace, each drained once. They are told when they are drained:
