@@ -185,13 +185,13 @@ impl Db {
             let reason = "they are not kept: open the database with the option `retain_changes`";
             return Err(Error::invalid("changes", reason));
         };
-        if since + 1 < first.first {
-            return Err(Error::ChangesGone { since, first: first.first });
-        }
         let visible = engine.reader.visible();
         if since > visible {
             let reason = format!("the last commit is {visible}: those up to {since} are not in this database");
             return Err(Error::invalid("changes", reason));
+        }
+        if since + 1 < first.first {
+            return Err(Error::ChangesGone { since, first: first.first });
         }
         let of_state = (!engine.options.access.writes()).then_some(logs);
         let handle = Some(Arc::clone(self.handle()));
