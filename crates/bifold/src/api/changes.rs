@@ -238,11 +238,14 @@ impl Changes {
             };
             match self.open(log) {
                 // It was deleted since. A state does not hold logs that are deleted right after the edit it ends with.
-                Err(Error::Io { source, .. })
+                Err(Error::Io { source, op, path })
                     if source.kind() == ErrorKind::NotFound && !planted!("states_hold_all_kept_logs") =>
                 {
-                    if self.of_state.is_some() {
+                    if !self.is_writer() {
                         self.of_state = Some(logs_of(self.engine()?)?);
+                    } else if self.logs()?.iter().any(|there| there.id == log.id) {
+                        // Somebody else has deleted it.
+                        return Err(Error::Io { source, op, path });
                     }
                 }
                 opened => return opened,

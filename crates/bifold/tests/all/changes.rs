@@ -13,7 +13,10 @@ use bifold::{
     Access, Batch, Change, ChangeKind, CompactionFilter, Db, Durability, Env, Error, Keyspace, KeyspaceOptions,
     MergeOperator, Options, PlacementKind, RetainChanges, Verdict,
 };
-use bifold_io::memory::{Fate, OpKind};
+use bifold_io::{
+    Dir,
+    memory::{Fate, OpKind},
+};
 
 use crate::{
     bed::{Bed, numbers},
@@ -248,6 +251,25 @@ fn a_reader_that_is_too_slow_is_told_so() {
         let Some(Error::ChangesGone { since, first }) = gone else { panic!("{placement:?}: {gone:?}") };
         assert!(since >= seen && first > since + 1, "{placement:?}: {since}, {first}");
         assert!(matches!(bed.db().changes(since), Err(Error::ChangesGone { .. })), "{placement:?}");
+    }
+}
+
+/// The database has not deleted it, so it is not gone for a good reason.
+#[test]
+fn a_log_that_is_missing_is_an_error_that_names_it() {
+    let bed = bed(PlacementKind::Inline, ALL_OF_THEM);
+    for n in 0..3 {
+        bed.ks().put(key(n), "1").unwrap();
+        bed.db().flush().unwrap();
+    }
+    let logs = || bed.fs.files().into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "log"));
+    let missing = logs().min().unwrap();
+    let dir = Dir::new(Arc::new(bed.fs.clone()), Path::new("/db"));
+    dir.remove(missing.file_name().unwrap().to_str().unwrap()).unwrap();
+    let mut changes = bed.db().changes(0).unwrap();
+    for _ in 0..2 {
+        let error = changes.next().unwrap().unwrap_err();
+        assert!(matches!(&error, Error::Io { path, .. } if *path == missing), "{error}");
     }
 }
 
