@@ -300,6 +300,7 @@ pub const ALL: &[Planted] = &[
     bug("unsynced_feed_of_ingest", CHANGES),
     bug("ingests_kept_forever", CHANGES),
     bug("ingests_before_logs", CHANGES),
+    bug("feed_stuck_at_ingests", CHANGES),
     bug("trust_announcements", CHANGES),
     bug("readers_overlook_kept_logs", CHANGES),
     bug("readers_need_empty_logs", CHANGES),

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-use bifold::{Access, Change, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, RetainChanges};
+use bifold::{Access, Backup, Change, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, RetainChanges};
 use bifold_io::{
     faulty::FaultyFs,
     memory::{Fate, MemoryFs, OpKind},
@@ -180,6 +180,50 @@ fn no_power_loss_leaves_a_log_without_its_ingests() {
         let mut all = db.changes(first(&db) - 1).unwrap();
         assert!(all.all(|change| change.is_ok()), "image {at}");
         db.close().unwrap();
+    }
+}
+
+/// It has the log that leads to the ingest, because replay needs that, and the file is for the feed only.
+#[test]
+fn copies_say_that_the_changes_of_an_ingest_are_gone() {
+    for placement in PlacementKind::ALL {
+        let bed = bed(placement, ALL_OF_THEM);
+        bed.ks().put(key(3), "before").unwrap();
+        ingest(bed.ks(), 100..300, 1);
+        bed.ks().put(key(5), "after").unwrap();
+        let all = changes_after(bed.db(), 0);
+        let (before, after) = (all[0].seqno, &all[201..]);
+        bed.db().checkpoint("/checkpoint").unwrap();
+        bed.db().backup("/backups").unwrap();
+        Backup::open_in(bed.env(), "/backups").unwrap().restore("/restored").unwrap();
+        for copy in ["/checkpoint", "/restored"] {
+            let is_whole = |what: &str| {
+                let problems = bifold::verify_in(&bed.env(), copy, |_| {}).unwrap().problems;
+                assert!(problems.is_empty(), "{placement:?}, {copy}, {what}: {problems:?}");
+            };
+            is_whole("new");
+            for access in [Access::Follow, Access::ReadOnly, Access::ReadWrite, Access::ReadWrite] {
+                let what = format!("{placement:?}, {copy}, {access:?}");
+                let db = Db::open_in(bed.env(), copy, Options { access, ..bed.options.clone() }).unwrap();
+                assert!(entries(db.iter()) == entries(bed.ks().iter()), "{what}");
+                let mut changes = db.changes(0).unwrap();
+                assert_eq!(changes.next().unwrap().unwrap(), all[0], "{what}");
+                for _ in 0..2 {
+                    let Err(Error::ChangesGone { since, first }) = changes.next().unwrap() else { panic!("{what}") };
+                    assert_eq!((since, first <= after[0].seqno), (before, true), "{what}");
+                    assert_eq!(changes_after(&db, first - 1), after, "{what}");
+                }
+                db.close().unwrap();
+                is_whole(&what);
+            }
+            let db = Db::open_in(bed.env(), copy, bed.options.clone()).unwrap();
+            let here = db.changes(after[0].seqno).unwrap();
+            ingest(db.default_keyspace(), 300..310, 2);
+            db.flush().unwrap();
+            assert_eq!(here.map(Result::unwrap).count(), 10, "{placement:?}, {copy}");
+            db.close().unwrap();
+            is_whole("flushed");
+        }
     }
 }
 
