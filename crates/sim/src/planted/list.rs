@@ -55,6 +55,7 @@ const NUMBERS: Test = Test::Integration("bifold", "all", "recovery::a_file_with_
 const RANGES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a02_a_range_delete_outlasts");
 const OPTIONS: Test = Test::Integration("bifold", "all", "options::options_that_are_not_durable");
 const SEALED: Test = Test::Unit("bifold-values", "copies::tests::nothing_is_written_to_a_file_that_is_sealed");
+const RECORDED: Test = Test::Unit("bifold-values", "copies::tests::a_file_that_the_next_edit_records");
 const OUTPUT_KEYS: Test = Test::Unit("bifold", "schedule::tests::keys_that_a_running_job_writes");
 const ABOVE: Test = Test::Unit("bifold-index", "lookup::tests::what_is_older_than");
 const FLUSH_ORDER: Test = Test::Unit("bifold", "shared_flush::tests::memtables_are_installed");
@@ -189,6 +190,7 @@ pub const ALL: &[Planted] = &[
     bug("skip_alone_sync", POWER),
     bug("leave_last_values_unsynced", POWER),
     bug("append_to_sealed", SEALED),
+    bug("record_before_found", RECORDED),
     bug("forget_ranges_early", RANGES),
     bug("snapshot_end_unnoticed", IDLE),
     bug("sync_asks_nobody", MANY),

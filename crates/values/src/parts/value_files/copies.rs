@@ -191,8 +191,10 @@ impl ValueFiles {
         if files.iter().any(|file| file.is_sealed()) {
             return Ok(None);
         }
-        let begun = files.iter().filter(|file| self.get(file.id).is_none());
-        self.unrecorded.hold().extend(begun.map(Arc::clone));
+        let begun: Vec<_> = files.iter().filter(|file| self.get(file.id).is_none()).map(Arc::clone).collect();
+        if planted!("record_before_found") {
+            self.unrecorded.hold().extend(begun.iter().map(Arc::clone));
+        }
         self.mark_named();
         for mut copy in copies {
             copy.undo.is_finished = true;
@@ -200,6 +202,10 @@ impl ValueFiles {
             self.mark_dirty(&copy.file);
         }
         self.insert_alone(&files);
+        // The last step: whoever records a file finds it by its number, to make it durable first.
+        if !planted!("record_before_found") {
+            self.unrecorded.hold().extend(begun);
+        }
         Ok(Some(files))
     }
 
@@ -326,6 +332,9 @@ fn end(mut copy: Copy) -> Result<Finished> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
+    use bifold_contract::Error;
     use bifold_format::compression::{Compression, Compressor};
     use bifold_io::memory::MemoryFs;
 
@@ -349,5 +358,32 @@ mod tests {
         let before = bytes();
         assert!(files.finish_copies(vec![more]).unwrap().is_none(), "the copies do not count");
         assert_eq!((bytes(), before), (Some(file.len()), Some(file.len())), "and are not in the file");
+    }
+
+    #[test]
+    fn a_file_that_the_next_edit_records_is_found_and_made_durable() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let copy = files.begin_copy(0, 0).unwrap();
+        let id = copy.id();
+        let is_found = std::thread::scope(|scope| {
+            let list = files.unrecorded.hold();
+            let finishing = scope.spawn(|| files.finish_copies(vec![copy]).unwrap());
+            // The other thread stops where it would list the file.
+            let begin = Instant::now();
+            while files.get(id).is_none() && begin.elapsed() < Duration::from_secs(5) {
+                std::thread::yield_now();
+            }
+            let is_found = files.get(id).is_some();
+            drop(list);
+            assert!(finishing.join().unwrap().is_some());
+            is_found
+        });
+        assert!(is_found, "the file is listed before it is found");
+        let listed = files.unrecorded();
+        assert_eq!(listed.iter().map(|meta| meta.id).collect::<Vec<_>>(), [id]);
+        files.make_durable(&listed).unwrap();
+        let unknown = [ValueFileMeta { id: id + 1, ..listed[0].clone() }];
+        let error = files.make_durable(&unknown).unwrap_err();
+        assert!(matches!(error, Error::Panicked { .. }), "{error}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{FileId, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
+use bifold_contract::{Error, FileId, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 
 use super::{Drained, ValueFile, ValueFiles};
 use crate::parts::{hash_map::HashMap, sync::LockExt};
@@ -23,9 +23,10 @@ impl ValueFiles {
     /// Makes the recorded lengths of these files durable.
     ///
     /// # Errors
-    /// I/O errors.
+    /// I/O errors. A file that is not there is one, too: the manifest would name what may not be durable.
     pub(crate) fn make_durable(&self, files: &[ValueFileMeta]) -> Result<()> {
-        self.sync_files(&files.iter().filter_map(|meta| self.get(meta.id)).collect::<Vec<_>>())
+        let find = |meta: &ValueFileMeta| self.get(meta.id).ok_or_else(|| not_there(meta.id));
+        self.sync_files(&files.iter().map(find).collect::<Result<Vec<_>>>()?)
     }
 
     /// What the manifest should record when all commits up to `flushed` need no log any more: durable lengths, dead
@@ -206,6 +207,10 @@ impl ValueFiles {
             largest: Box::default(),
         }
     }
+}
+
+fn not_there(id: FileId) -> Error {
+    Error::Panicked { what: "recording value files", message: format!("there is no value file {id} to be recorded") }
 }
 
 #[cfg(test)]
