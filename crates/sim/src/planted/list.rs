@@ -171,6 +171,7 @@ pub const ALL: &[Planted] = &[
     bug("short_values_overwrite_nothing", OVERWRITTEN),
     bug("samples_stay_behind", STREAMS_PLANS),
     bug("samples_go_with_their_file", STREAMS_SAMPLES),
+    bug("whole_files_are_elsewhere", STREAMS_SAMPLES),
     bug("leftovers_before_manifest", LEFTOVERS),
     bug("remember_cut_appends", REGION),
     bug("append_to_a_torn_sector", REGION),

@@ -131,7 +131,7 @@ impl Streams {
         }
         // Their sources may still exist: what had overwritten the rest of them was not durable.
         for source in forwarding.sources().into_iter().filter_map(|source| files.get(source)) {
-            dead.overwrote(source.id, 0, source.len());
+            dead.was_emptied(&source);
         }
         let (options, files) = (options.clone(), Arc::clone(files));
         let renewed_bytes = AtomicU64::new(0);

@@ -25,6 +25,10 @@ use crate::parts::{
     value_files::{ValueFile, ValueFiles},
 };
 
+/// The offset of the sample that stands for all of a file. No record begins there, so no version with it leaves the
+/// index.
+const WHOLE: u32 = 0;
+
 /// Dead records of the files of one keyspace.
 #[derive(Debug)]
 pub struct Dead {
@@ -128,6 +132,11 @@ impl Dead {
         self.of.hold().entry(file).or_default().wait(offset, bytes);
     }
 
+    /// A file counts as dead as a whole, for this session: an earlier one had emptied it.
+    pub fn was_emptied(&self, file: &ValueFile) {
+        self.overwrote(file.id, WHOLE, file.len());
+    }
+
     /// Records of a file have moved. Those of them that commits have overwritten go on waiting where they are now.
     pub fn moved(&self, file: FileId, to: impl Fn(u32) -> Option<(FileId, u32)>) {
         let mut all = self.of.hold();
@@ -146,8 +155,14 @@ impl Dead {
     /// [`Dead::moved`] comes before.
     pub fn emptied(&self, file: FileId, found_bytes: u64) {
         let (mut all, mut elsewhere) = (self.of.hold(), self.elsewhere.hold());
-        let (samples, of_samples) =
-            all.get_mut(&file).map_or_else(Default::default, |of| (take(&mut of.waiting), take(&mut of.waiting_bytes)));
+        let take_all = |of: &mut OfFile| {
+            if !planted!("whole_files_are_elsewhere") {
+                // It stood for this file alone, and would wait for ever.
+                of.leave(WHOLE);
+            }
+            (take(&mut of.waiting), take(&mut of.waiting_bytes))
+        };
+        let (samples, of_samples) = all.get_mut(&file).map(take_all).unwrap_or_default();
         let found = u128::from(found_bytes);
         if found >= of_samples {
             return elsewhere.reduce_by(u64::try_from(found - of_samples).unwrap_or(u64::MAX));
@@ -292,6 +307,21 @@ mod tests {
         dead.emptied(third, 10_000);
         assert_eq!(dead.elsewhere_bytes(), 0);
         dead.left_index([(first, false, vec![70])].into_iter());
+        assert_eq!(dead.elsewhere_bytes(), 0);
+    }
+
+    #[test]
+    fn a_file_that_an_earlier_session_emptied_leaves_nothing_behind() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let file = files.begin(0).unwrap();
+        files.append(&file, &[0; 3000]).unwrap();
+        let dead = Dead::of(&files);
+        dead.was_emptied(&file);
+        assert_eq!(dead.look().live_bytes(&file), file.start());
+        dead.overwrote(file.id, 40, 1000);
+        dead.emptied(file.id, 400);
+        assert_eq!(dead.elsewhere_bytes(), 600, "what the other sample stands for");
+        dead.left_index([(file.id, false, vec![40])].into_iter());
         assert_eq!(dead.elsewhere_bytes(), 0);
     }
 
