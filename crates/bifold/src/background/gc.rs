@@ -128,13 +128,13 @@ impl GcContext for Verbs<'_> {
         let Self { with, tree, means, .. } = *self;
         let (range, scope, moving) = match tables {
             RewrittenTables::Range { start, end, moving } => ((Some(start), Some(end)), RewriteScope::All, moving),
-            RewrittenTables::All => ((None, None), RewriteScope::All, &[][..]),
-            RewrittenTables::Overwritten => {
-                // A flush makes entries that memtables overwrite visible to the rewrite.
-                with.flusher.flush(&[Arc::clone(tree)], means)?;
-                ((None, None), RewriteScope::Due, &[][..])
-            }
+            RewrittenTables::All | RewrittenTables::Everything => ((None, None), RewriteScope::All, &[][..]),
+            RewrittenTables::Overwritten => ((None, None), RewriteScope::Due, &[][..]),
         };
+        if matches!(tables, RewrittenTables::Overwritten | RewrittenTables::Everything) {
+            // The rewrite sees what memtables overwrite. Entries of the memtables themselves go through the rewriter.
+            with.flusher.flush(&[Arc::clone(tree)], means)?;
+        }
         let rewritten = with.rewrites.rewrite_range(tree, range, scope, (moving, means))?;
         if let Some(unreadable) = rewritten.unreadable {
             // What has not moved this time will not move the next time.

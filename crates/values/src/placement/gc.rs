@@ -182,6 +182,8 @@ pub enum RewrittenTables<'a> {
     Overwritten,
     /// All, so that the placement sees every entry of the tables.
     All,
+    /// All, and memtables are written to tables first: the placement sees every entry of the index.
+    Everything,
     /// All with keys of a range.
     Range {
         /// First key.

@@ -225,14 +225,27 @@ fn multi_gets_that_follow_rows_have_addresses_renewed() {
     has_addresses_renewed(|keyspace| assert!(keyspace.multi_get(all()).unwrap().iter().all(Option::is_some)));
 }
 
+/// GC also moves values whose entries are in memtables still.
+#[test]
+fn gets_of_entries_in_memtables_have_addresses_renewed_once() {
+    let get_all = |keyspace: &Keyspace| (0..KEYS).for_each(|n| assert!(keyspace.get(key(n)).unwrap().is_some()));
+    has_addresses_renewed_with(KEYS / 2, get_all);
+}
+
 /// Until tables are rewritten, readers of values that GC has moved follow rows. If each of them is read often enough,
 /// all addresses are renewed, though nothing is written, and then it is over.
 fn has_addresses_renewed(read_all: impl Fn(&Keyspace)) {
+    has_addresses_renewed_with(0, read_all);
+}
+
+/// The same while so many entries are in memtables.
+fn has_addresses_renewed_with(unflushed: u32, read_all: impl Fn(&Keyspace)) {
     let dir = TempDir::new();
     let db = Db::open_with(dir.join("db"), separated(PlacementKind::Streams)).unwrap();
     (0..2).for_each(|round| update_all(&db, KEYS, round));
     db.flush().unwrap();
     db.wait_idle().unwrap();
+    update_all(&db, unflushed, 2);
     db.collect_garbage().unwrap();
     let tables = || -> Vec<String> {
         let names = std::fs::read_dir(dir.join("db")).unwrap();
