@@ -45,6 +45,22 @@ fn space_keeps_to_its_target_under_skewed_updates() {
     }
 }
 
+/// A GC run has all files open that it writes, and rows that lead there number them by 16 bits.
+#[test]
+fn gc_of_long_files_of_streams_writes_few_files_when_file_bytes_is_lowered() {
+    let dir = TempDir::new();
+    let mut options = in_memtable(separated(PlacementKind::Streams));
+    options.keyspace.values.file_bytes = 1 << 20;
+    let db = Db::open_with(dir.join("db"), options.clone()).unwrap();
+    update_all(&db, 1000, 0);
+    options.keyspace.values.file_bytes = 1 << 10;
+    db.default_keyspace().set_options(options.keyspace).unwrap();
+    db.collect_garbage().unwrap();
+    let files = db.stats().space.value_files;
+    assert!(files < 20, "{files} files");
+    check_all(&db, 1000, 0);
+}
+
 #[test]
 fn values_written_once_are_looked_at_rarely_and_never_copied() {
     const KEYS: u32 = 20_000;

@@ -12,7 +12,7 @@
 
 use std::{cell::RefCell, sync::Arc};
 
-use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
+use bifold_contract::{Error, FileId, IoSource, Pointer, Result, SeqNo, ValueEdit, ValueFileMeta, planted};
 use bifold_format::{
     forward::{self, Forwards, ROW_BYTES, Row},
     value::{KeptRecord, ValueKind, ValueRecord},
@@ -42,6 +42,10 @@ const BATCH_RECORDS: usize = 32;
 /// Or about fewer, of so many bytes: they stay in the processor's caches until they are copied.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// No source takes more outputs than this, and one for each age. The files may have been written when `file_bytes` was
+/// much larger: rows name outputs by 16 bits, and all outputs are open at once.
+const OUTPUTS: u64 = 4;
+
 /// Moves what is live out of some files.
 pub struct Move {
     pub(super) claim: GcClaim,
@@ -59,7 +63,8 @@ impl GcJob for Move {
         let shared = &self.shared;
         let count = gc.fit(&self.live_bytes)?;
         let sources: Vec<_> = self.claim.files[..count].iter().filter_map(|&id| shared.files.get(id)).collect();
-        let mut copying = Copying::new(shared);
+        let longest = sources.iter().map(|source| source.len()).max().unwrap_or(0);
+        let mut copying = Copying::new(shared, longest);
         let mut emptied = Vec::new();
         for source in &sources {
             emptied.push((source.id, copying.copy_file(source, gc)?));
@@ -86,7 +91,7 @@ struct Table {
 }
 
 impl Table {
-    fn of(source: FileId, moved: &[(u32, Pointer)]) -> Self {
+    fn of(source: FileId, moved: &[(u32, Pointer)]) -> Result<Self> {
         let mut forwards = Forwards::default();
         for &(from, to) in moved {
             let known = forwards.outputs.iter().position(|&output| output == to.file);
@@ -94,10 +99,11 @@ impl Table {
                 forwards.outputs.push(to.file);
                 forwards.outputs.len() - 1
             });
-            // `file_bytes` bounds offsets, and a run has fewer outputs than sources and ages.
-            forwards.rows.push(Row { from, to: to.offset as u32, output: output as u16 });
+            let output = u16::try_from(output).map_err(|_| too_many_outputs())?;
+            // Files of `streams` are no longer than `FILE_BYTES_MAX`.
+            forwards.rows.push(Row { from, to: to.offset as u32, output });
         }
-        Self { source, forwards, lengths: moved.iter().map(|(_, to)| to.len).collect() }
+        Ok(Self { source, forwards, lengths: moved.iter().map(|(_, to)| to.len).collect() })
     }
 
     /// Where the copies of these versions are.
@@ -111,6 +117,10 @@ impl Table {
             len,
         })
     }
+}
+
+fn too_many_outputs() -> Error {
+    Error::Panicked { what: "a GC run", message: "it has written more files than rows can name".into() }
 }
 
 /// Records of a source, until the index is asked about all of them at once.
@@ -158,7 +168,8 @@ struct Copying<'a> {
 }
 
 impl<'a> Copying<'a> {
-    fn new(shared: &'a Shared) -> Self {
+    /// Copies from files of at most `longest` bytes.
+    fn new(shared: &'a Shared, longest: u64) -> Self {
         Self {
             shared,
             outputs: Vec::new(),
@@ -166,7 +177,7 @@ impl<'a> Copying<'a> {
             tables: Vec::new(),
             copied_bytes: 0,
             newest: None,
-            file_bytes: file_bytes(&shared.options.now(), &shared.files, &shared.clock),
+            file_bytes: file_bytes(&shared.options.now(), &shared.files, &shared.clock).max(longest / OUTPUTS),
             round: shared.clock.values_in(shared.space().live_bytes).max(1),
             held: shared.files.buffers().hold(0, 0),
         }
@@ -205,7 +216,7 @@ impl<'a> Copying<'a> {
         self.held.grow_by(moved.len() * (size_of::<Row>() + size_of::<(u32, Pointer)>()));
         let live_bytes: u64 = moved.iter().map(|(_, to)| u64::from(to.len)).sum();
         if !moved.is_empty() {
-            self.tables.push(Table::of(source.id, &moved));
+            self.tables.push(Table::of(source.id, &moved)?);
         }
         Ok(asked_bytes.saturating_sub(live_bytes))
     }
