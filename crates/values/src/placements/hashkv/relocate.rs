@@ -40,8 +40,14 @@ pub(super) fn relocate(
     let sources = state.hold().cold_log.take(sources);
     let run = Relocation { files, state, options, sources };
     let Some(copied) = run.copy(gc)? else { return Ok(GcOutcome::freed(0)) };
+    let mut left = &copied.moves[..];
     for (moves, seqnos) in copied.moves.chunks(MOVES_AT_ONCE).zip(copied.seqnos.chunks(MOVES_AT_ONCE)) {
-        run.move_some(moves, seqnos, gc)?;
+        let moved = run.move_some(moves, seqnos, gc);
+        left = &left[moves.len()..];
+        moved.inspect_err(|_| {
+            // The files they come from stay in use, so nobody needs these copies.
+            left.iter().for_each(|moved| run.note_dead(moved));
+        })?;
     }
     gc.hold_commits(&mut |commits| {
         let last = commits.commit(&[])?;
@@ -99,12 +105,17 @@ impl Relocation<'_> {
         Ok(())
     }
 
+    /// A copy is not needed after all.
+    fn note_dead(&self, moved: &Moved) {
+        self.state.hold().cold_log.note_dead(moved.to.file, u64::from(moved.to.len));
+    }
+
     /// Commits some moves, and appends a tag for each that was committed to the group of its key.
     fn move_some(&self, moves: &[Moved], seqnos: &[SeqNo], gc: &dyn GcContext) -> Result<()> {
         let mut refused = BTreeSet::new();
         let mut refuse = |moved: &Moved| {
             // It has no tag that could report its death.
-            self.state.hold().cold_log.note_dead(moved.to.file, u64::from(moved.to.len));
+            self.note_dead(moved);
             refused.insert((moved.to.file, moved.to.offset));
         };
         if planted!("log_moves_unasked") {
@@ -128,5 +139,104 @@ impl Relocation<'_> {
 impl Drop for Relocation<'_> {
     fn drop(&mut self) {
         self.state.hold().cold_log.give_back(&self.sources);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        cell::{Cell, RefCell},
+        collections::BTreeMap,
+    };
+
+    use bifold_contract::{Corruption, ValueEdit};
+    use bifold_format::value;
+    use bifold_io::memory::MemoryFs;
+
+    use super::*;
+    use crate::{
+        parts::value_files::{COLD, scratch::value_files},
+        placement::{Commits, IndexView, RewrittenTables},
+        placements::{
+            SMALL, Settings,
+            hashkv::{HashKv, NO_REGION},
+        },
+    };
+
+    /// An index that cannot be read any more once so many moves were asked for.
+    struct Fails {
+        places: RefCell<BTreeMap<Vec<u8>, Pointer>>,
+        after: Cell<usize>,
+    }
+
+    impl IndexView for Fails {
+        fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
+            Ok(self.places.borrow().get(key).copied())
+        }
+    }
+
+    impl GcContext for Fails {
+        fn fit(&self, copies: &[u64]) -> Result<usize> {
+            Ok(copies.len())
+        }
+
+        fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+            if self.after.get() == 0 {
+                moves.iter().for_each(refused);
+                return Err(Corruption::new(0, "data block", "a block", "zeros").of("/db/1.tbl"));
+            }
+            self.after.set(self.after.get() - 1);
+            self.places.borrow_mut().extend(moves.iter().map(|moved| (moved.key.to_vec(), moved.to)));
+            Ok(Some(10_000))
+        }
+
+        fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+            struct None;
+            impl Commits for None {
+                fn commit(&mut self, _moves: &[Moved]) -> Result<SeqNo> {
+                    Ok(10_000)
+                }
+            }
+            act(&mut None).map(|()| true)
+        }
+
+        fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+            panic!("tables were rewritten")
+        }
+
+        fn install(
+            &self,
+            _copied: Option<SeqNo>,
+            _edit: &mut dyn FnMut() -> ValueEdit,
+            _in_force: &mut dyn FnMut(),
+        ) -> Result<()> {
+            panic!("an edit was installed")
+        }
+    }
+
+    #[test]
+    fn copies_that_nothing_leads_to_are_dead_when_moves_fail() {
+        let files = Arc::new(value_files(&MemoryFs::new(), 100));
+        let hashkv = HashKv::open(&files, &Settings::new(SMALL)).unwrap();
+        let mut copy = files.begin_copy(COLD, NO_REGION).unwrap();
+        let mut places = BTreeMap::new();
+        for (n, seqno) in (0..3 * MOVES_AT_ONCE as u64 + 10).zip(1..) {
+            let key = n.to_be_bytes();
+            let at = copy.append_with(|out, at| {
+                value::encode(out, at, ValueKind::Value, seqno, &key, value::Stored::plain(&[7; 20]));
+            });
+            places.insert(key.to_vec(), at.unwrap());
+        }
+        let sources = files.finish_copies(vec![copy]).unwrap().unwrap();
+        let source = Arc::clone(&sources[0]);
+        hashkv.state.hold().cold_log.add(sources, 0);
+        let record_bytes = u64::from(places.values().next().unwrap().len);
+
+        let gc = Fails { places: RefCell::new(places), after: Cell::new(1) };
+        relocate((&files, &hashkv.state, &SMALL), &[source.id].into(), &gc).unwrap_err();
+        let copies = files.in_use().into_iter().filter(|file| file.description.class == COLD && file.id != source.id);
+        let live: u64 = copies.map(|file| file.len() - file.start() - file.dead()).sum();
+        assert_eq!(live, MOVES_AT_ONCE as u64 * record_bytes, "those of the first moves");
+        assert_eq!(source.dead(), 0);
     }
 }
