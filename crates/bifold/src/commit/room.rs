@@ -36,7 +36,10 @@ use bifold_format::names;
 use bifold_io::{Dir, clock::Clock, fs::APPEND_SLOT_BYTES};
 
 use crate::{
-    commit::op::{Act, Op},
+    commit::{
+        memory::LIMIT_MAX,
+        op::{Act, Op},
+    },
     state::{tree::Tree, trees::Trees},
     waiting::{signal::Signal, sync::LockExt},
 };
@@ -180,7 +183,7 @@ impl Room {
             clock: Arc::clone(clock),
             trees: Arc::clone(trees),
             signal: Arc::clone(signal),
-            free_bytes_min,
+            free_bytes_min: free_bytes_min.map(|bytes| bytes.min(LIMIT_MAX)),
             look_at: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             reserve: Mutex::new(Reserve { bytes: reserve_bytes, is_refused: false }),

@@ -18,7 +18,7 @@ use crate::{
     },
     commit::{
         ingest::{GATHERED_BYTES, Ingests},
-        memory::{LIMIT_MAX, MemoryPlan},
+        memory::MemoryPlan,
         moves::MoveCommits,
         pace::{Pace, PacedBy, slowed::Throttle},
         room::Room,
@@ -102,8 +102,7 @@ impl Shared {
         let (snapshots, counters) = (Snapshots::of(&work, &time), Arc::<Counters>::default());
         let space = Arc::new(Space::new(&snapshots, &work));
         let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
-        let free_min = found.options.free_bytes_min.map(|bytes| bytes.min(LIMIT_MAX));
-        let background_rate = found.options.background_bytes_per_second;
+        let (free_min, background_rate) = (found.options.free_bytes_min, found.options.background_bytes_per_second);
         let pace = Arc::new(Pace::new(found.plan.memtable, background_rate, &found.env.clock, &paced_by));
         let reserved = (found.reserve_bytes, found.manifest.snapshot_bytes());
         let room = Arc::new(Room::new((&found.dir, &found.env.clock), (&trees, &signal), free_min, reserved));
