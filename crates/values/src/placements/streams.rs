@@ -486,7 +486,7 @@ impl GcJob for RenewAll {
     }
 
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
-        // Memtables may lead to values that have moved, too: their rows would be followed for ever.
+        // Memtables may lead to values that have moved, too: their rows would be followed forever.
         let renewed = gc.rewrite(RewrittenTables::Everything);
         // What readers followed meanwhile asks for no second one. What fails is not due again at once.
         self.shared.followed.renewed();

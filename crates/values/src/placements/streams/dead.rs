@@ -157,7 +157,7 @@ impl Dead {
         let (mut all, mut elsewhere) = (self.of.hold(), self.elsewhere.hold());
         let take_all = |of: &mut OfFile| {
             if !planted!("whole_files_are_elsewhere") {
-                // It stood for this file alone, and would wait for ever.
+                // It stood for this file alone, and would wait forever.
                 of.leave(WHOLE);
             }
             (take(&mut of.waiting), take(&mut of.waiting_bytes))
