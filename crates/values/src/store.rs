@@ -281,6 +281,12 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         is_new
     }
 
+    /// Whether a file is left out.
+    #[must_use]
+    pub fn is_left_out(&self, file: FileId) -> bool {
+        self.files.is_left_out(file)
+    }
+
     /// Why files are left out.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {

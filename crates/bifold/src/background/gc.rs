@@ -37,7 +37,7 @@ use crate::{
     background::{
         alone::lacks_room,
         flush::Flusher,
-        left_out::{leave_out_values, note_unreadable},
+        left_out::{leave_out_values, left_out_of, note_unreadable},
         outcome::{Outcomes, Took},
         reclaim::Reclaims,
         rewrite::{RewriteScope, Rewrites},
@@ -224,24 +224,31 @@ impl Gc {
                     self.health.watch(outcome)?;
                     return tree.report_left_out();
                 }
-                Some(job) => match self.outcomes.end_of_job(tree, Took::Values(job.claim()), outcome) {
+                Some(_) => match outcome {
                     Err(error) if error.is_unreadable() && self.health.writable().is_ok() => {}
-                    other => other?,
+                    other => self.health.watch(other)?,
                 },
             }
         }
     }
 
-    /// Runs a GC job. A caller that waits for it has [`Means::Reserve`].
+    /// Runs a GC job. A caller that waits for it has [`Means::Reserve`]. What cannot be read is left out when this
+    /// returns; the caller treats other errors.
     ///
     /// # Errors
     /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
     pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
         self.pace.gc_begins(self.clock.now());
         let describe = || (tree.name.clone(), 0);
+        let left_out = left_out_of(tree, job.claim());
         let freed = self.events.around(JobKind::Gc, describe, || self.gc_unpaced(tree, job, means));
         self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.clock.now());
-        freed.map(drop)
+        match freed {
+            Err(error) if error.is_unreadable() => {
+                self.outcomes.end_of_job(tree, Took::Values(job.claim(), left_out), Err(error))
+            }
+            other => other.map(drop),
+        }
     }
 
     /// Returns how many bytes come free. `None` if the run says nothing about how fast GC frees space.

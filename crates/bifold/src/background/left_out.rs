@@ -14,8 +14,9 @@
 //! damage again. `docs/reliability.md` says which failures poison.
 //!
 //! **No job is retried without progress.** Each failure leaves out a file that was not left out before: the one that
-//! the error names or, if that one already is, what the job has taken. A failure that would leave out nothing poisons
-//! like any other. So does an error that names no file of the keyspace: that file was just being written.
+//! the error names or, if that one already is, what the job has taken. GC that knows which of its files it was reading,
+//! or asking about, leaves out that one instead. A failure that would leave out nothing poisons like any other. So does
+//! an error that names no file of the keyspace: that file was just being written.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -119,6 +120,11 @@ pub(crate) fn leave_out_values(tree: &Tree, claim: &GcClaim, why: &Error) -> boo
     let values = tree.placement();
     let present = values.live_files();
     claim.files.iter().filter(|file| present.contains(file) && values.leave_out(**file, why)).count() > 0
+}
+
+/// How many files of a GC run are left out.
+pub(crate) fn left_out_of(tree: &Tree, claim: &GcClaim) -> usize {
+    claim.files.iter().filter(|&&file| tree.placement().is_left_out(file)).count()
 }
 
 /// Notes what a job's lookup could not read.

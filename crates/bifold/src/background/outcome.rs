@@ -8,7 +8,7 @@ use bifold_values::placement::GcClaim;
 
 use crate::{
     background::{
-        left_out::leave_out_values,
+        left_out::{leave_out_values, left_out_of},
         telling::Events,
         work::{Work, WorkState, unmark},
     },
@@ -21,8 +21,8 @@ use crate::{
 pub(crate) enum Took<'a> {
     /// These tables, and values that they point at.
     Tables(&'a CompactionJob),
-    /// These values, and tables that point at them.
-    Values(&'a GcClaim),
+    /// These values, and tables that point at them. So many of the files were left out when the job began.
+    Values(&'a GcClaim, usize),
 }
 
 /// Ends jobs.
@@ -97,8 +97,8 @@ pub(crate) fn for_each_tree(trees: &[Arc<Tree>], act: impl Fn(&Arc<Tree>) -> Res
     unreadable
 }
 
-/// Leaves out what an error names or, if that is left out already, all that the job has taken. Returns whether
-/// anything was not left out before.
+/// Leaves out what an error names or, if that is left out already, all that the job has taken, unless the job has left
+/// out the file that it was about. Returns whether anything was not left out before.
 fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
     if planted!("damage_poisons") {
         return false;
@@ -107,6 +107,8 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
         (None, _) => false,
         (Some(true), _) => true,
         (_, Took::Tables(job)) => job.inputs.iter().filter(|input| tree.unreadable.add(input.2, why)).count() > 0,
-        (_, Took::Values(claim)) => leave_out_values(tree, claim, why),
+        // The job knows which of its files it was about, and the next one does not take that.
+        (_, Took::Values(claim, before)) if left_out_of(tree, claim) > before => true,
+        (_, Took::Values(claim, _)) => leave_out_values(tree, claim, why),
     }
 }

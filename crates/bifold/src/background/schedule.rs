@@ -308,7 +308,9 @@ impl Scheduler {
                 self.health.watch(outcome)
             }
             Task::Compact(tree, job) => self.outcomes.end_of_job(tree, Took::Tables(job), outcome),
-            Task::Gc(tree, job) => self.outcomes.end_of_job(tree, Took::Values(job.claim()), outcome),
+            // It is left out already.
+            Task::Gc(..) if outcome.as_ref().is_err_and(|error| error.is_unreadable()) => outcome,
+            Task::Gc(..) => self.health.watch(outcome),
         }
     }
 

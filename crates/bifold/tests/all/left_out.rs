@@ -247,6 +247,36 @@ fn a_damaged_table_is_left_where_it_is() {
     }
 }
 
+/// The index cannot be asked about a few keys that were written one after the other.
+#[test]
+fn a_damaged_table_keeps_only_files_with_its_values_from_gc() {
+    let asks = |name: &&str| ["streams", "wisckey"].contains(name);
+    for (name, options) in placements().into_iter().filter(|(name, _)| asks(name)) {
+        let fs = MemoryFs::new();
+        let db = open(&fs, &options);
+        (0..KEYS).for_each(|n| db.put(key(n), value(n, 0)).unwrap());
+        db.compact().unwrap();
+        db.close().unwrap();
+        let tables = files(&fs, "tbl");
+        let damaged = tables.iter().flat_map(|path| [100, 700].map(|at| (path, at))).find_map(|(path, at)| {
+            let image = fs.fork();
+            image.flip_bit(path, at * 8);
+            let db = Db::open_in(env(&image), DIR, options.clone()).ok()?;
+            let lost = unreadable(&db, path, |_| 0);
+            (1..60).contains(&lost.len()).then_some((db, path, lost))
+        });
+        let (db, path, lost) = damaged.expect("a block with a few keys");
+        for _ in 0..2 {
+            assert!(names(&db.collect_garbage().unwrap_err(), path), "{name}");
+            let space = db.stats().space;
+            let (left_out, all) = (space.left_out_bytes, space.values_bytes);
+            assert!(0 < left_out && left_out < all / 2, "{name}: {left_out} of {all} bytes are left out");
+        }
+        assert_eq!(db.stats().poisoned, None, "{name}");
+        assert_eq!(unreadable(&db, path, |_| 0), lost, "{name}");
+    }
+}
+
 /// A value file that the system cannot read is treated like a damaged one; a failed write is not.
 #[test]
 fn a_file_that_cannot_be_read_is_left_out_and_one_that_cannot_be_written_poisons() {

@@ -43,7 +43,10 @@ pub fn relocate(
     let mut done = Relocated { read_bytes: 0, freed_bytes: 0 };
     for source in sources.iter().filter_map(|&id| files.get(id)) {
         done.read_bytes += source.len();
-        copying.copy_file(&source, file_bytes, gc)?;
+        let copied = copying.copy_file(&source, file_bytes, gc);
+        copied.inspect_err(|error| {
+            let _is_left_out = files.leave_out_source(source.id, error);
+        })?;
     }
     files.finish_copies(std::mem::take(&mut copying.outputs))?;
     done.freed_bytes = done.read_bytes.saturating_sub(copying.copied_bytes);

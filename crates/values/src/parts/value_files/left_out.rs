@@ -27,6 +27,12 @@ impl ValueFiles {
         true
     }
 
+    /// GC of a file has failed. If something could not be read, the file is left out: it, or what leads to its values,
+    /// is damaged. Returns whether it is left out.
+    pub fn leave_out_source(&self, id: FileId, why: &Error) -> bool {
+        why.is_unreadable() && (self.leave_out(id, why) || self.is_left_out(id))
+    }
+
     /// Whether a file is left out.
     #[must_use]
     pub fn is_left_out(&self, id: FileId) -> bool {

@@ -82,7 +82,13 @@ impl Relocation<'_> {
         // Survivors do not share files with what is new to the log: they die more rarely.
         let mut end = End::of_new_files(self.options.file_bytes);
         let mut copied = Copied::default();
-        self.sources.iter().try_for_each(|source| self.copy_file(source, gc, &mut end, &mut copied))?;
+        for source in &self.sources {
+            self.copy_file(source, gc, &mut end, &mut copied).inspect_err(|error| {
+                if self.files.leave_out_source(source.id, error) {
+                    self.state.hold().left_out.insert(source.id);
+                }
+            })?;
+        }
         let (copies, _no_head) = end.into_parts();
         let Some(files) = self.files.finish_copies(copies)? else { return Ok(None) };
         let state = &mut *self.state.hold();

@@ -67,7 +67,11 @@ impl GcJob for Move {
         let mut copying = Copying::new(shared, longest);
         let mut emptied = Vec::new();
         for source in &sources {
-            emptied.push((source.id, copying.copy_file(source, gc)?));
+            let found = copying.copy_file(source, gc);
+            let found = found.inspect_err(|error| {
+                let _is_left_out = shared.files.leave_out_source(source.id, error);
+            })?;
+            emptied.push((source.id, found));
         }
         let (tables, copied_bytes) = (std::mem::take(&mut copying.tables), copying.copied_bytes);
         let newest = copying.newest;
