@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{FileId, IoSource, KeyspaceId, LogFloor, Result, SeqNo};
+use bifold_contract::{FileId, IoSource, KeyspaceId, LogFloor, Result, SeqNo, planted};
 use bifold_format::{
     log::{self, Before, LogEncoder},
     names, pointer,
@@ -170,9 +170,12 @@ impl Log {
 
 /// A sync that has begun: what it covers.
 pub(crate) struct RunningSync {
-    logs: Vec<OpenLog>,
+    /// Logs closed before it began, oldest first.
+    closed: Vec<OpenLog>,
+    /// The log that was current then.
+    current: OpenLog,
     is_unnamed: bool,
-    /// The length of the last of the logs.
+    /// How much of that log there was.
     bytes: u64,
     upto: SeqNo,
 }
@@ -181,8 +184,13 @@ impl RunningSync {
     /// Begins a sync of everything written so far.
     pub fn begin(log: &Log, values: &ValueStore) -> Self {
         values.begin_sync();
-        let logs: Vec<_> = log.unsynced.iter().chain([&log.current]).cloned().collect();
-        Self { logs, is_unnamed: log.is_unnamed, bytes: log.current.file.len(), upto: log.next - 1 }
+        Self {
+            closed: log.unsynced.clone(),
+            current: log.current.clone(),
+            is_unnamed: log.is_unnamed,
+            bytes: log.current.file.len(),
+            upto: log.next - 1,
+        }
     }
 
     /// Makes it durable, without the commit lock. One runs at a time.
@@ -191,7 +199,7 @@ impl RunningSync {
     /// I/O errors. None may succeed after one that has failed.
     pub fn run(&self, dir: &Dir, values: &ValueStore, health: &Health) -> Result<()> {
         let logs = || {
-            self.logs.iter().try_for_each(|log| log.file.sync())?;
+            self.closed.iter().chain([&self.current]).try_for_each(|log| log.file.sync())?;
             if self.is_unnamed { dir.sync() } else { Ok(()) }
         };
         health.watch(values.sync().and_then(|()| logs()))?;
@@ -205,8 +213,12 @@ impl RunningSync {
     /// # Errors
     /// I/O errors; nothing must be appended after one.
     pub fn end(self, log: &mut Log) -> Result<SeqNo> {
-        log.unsynced.retain(|open| self.logs.iter().all(|synced| synced.id != open.id));
-        if self.logs.last().is_some_and(|last| last.id == log.current.id) {
+        // What was current may have got commits and been closed meanwhile, so the next sync covers it once more.
+        log.unsynced.retain(|open| self.closed.iter().all(|synced| synced.id != open.id));
+        if planted!("over_forgets_closed_logs") {
+            log.unsynced.retain(|open| open.id != self.current.id);
+        }
+        if self.current.id == log.current.id {
             log.is_unnamed = false;
             log.synced_bytes = log.synced_bytes.max(self.bytes);
         }

@@ -3,17 +3,21 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
 };
 
-use bifold_io::memory::MemoryFs;
+use bifold_io::{
+    faulty::FaultyFs,
+    memory::{Fate, MemoryFs},
+};
 use bifold_over::{Options, Placement, Store, Workers};
 
 use crate::{
-    memory_index::MemoryIndex,
+    basics::{self, calm},
+    memory_index::{Kept, MemoryIndex},
     program::{DIR, contents_of, env, small},
 };
 
@@ -108,4 +112,49 @@ fn readers_see_values_only_rise_while_groups_are_collected() {
 #[test]
 fn readers_see_values_only_rise_while_the_log_is_collected() {
     raise(Placement::WiscKey);
+}
+
+/// Regression: a sync forgot the log that had been current when it began. Nobody synced what came into that log while
+/// the sync ran, if that filled a layer.
+#[test]
+fn commits_into_a_log_that_is_closed_while_it_is_synced_are_durable_after_the_next_sync() {
+    let (memory, index) = (MemoryFs::new(), MemoryIndex::default());
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let options = Options { workers: Workers::Thread, layer_bytes: 1 << 10, ..calm(Placement::HashKv) };
+    let store = Store::open_in(&env(Arc::new(faulty.clone())), DIR, index.clone(), options).unwrap();
+    let mut written = BTreeMap::new();
+    let mut put = || {
+        let (key, value) = (format!("key {:03}", written.len()).into_bytes(), vec![written.len() as u8; 50]);
+        store.put(&key, &value).unwrap();
+        written.insert(key, value);
+    };
+    put();
+    // The first sync of a log also syncs its name, after its contents: there it waits.
+    let meets = Arc::new(Barrier::new(2));
+    let (is_synced, has_waited, sync) = (AtomicBool::new(false), AtomicBool::new(false), Arc::clone(&meets));
+    faulty.decide_by(Box::new(move |call| {
+        if call.op == "sync" && call.path.extension().is_some_and(|end| end == "log") {
+            is_synced.store(true, Relaxed);
+        }
+        if call.op == "sync directory" && is_synced.load(Relaxed) && !has_waited.swap(true, Relaxed) {
+            sync.wait();
+            sync.wait();
+        }
+        None
+    }));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| store.sync());
+        meets.wait();
+        let logs = || memory.files().iter().filter(|path| path.extension().is_some_and(|end| end == "log")).count();
+        while logs() == 1 {
+            put();
+        }
+        meets.wait();
+        first.join().unwrap().unwrap();
+    });
+    put();
+    store.sync().unwrap();
+    let (memory, index) = (memory.power_loss(Fate::DropUnsynced), index.power_loss(Kept::Nothing));
+    let reopened = basics::open(&memory, &index, options).unwrap();
+    assert_eq!(contents_of(&reopened.snapshot().unwrap()).unwrap(), written);
 }

@@ -25,6 +25,7 @@ const REGION: Test = Test::Unit("bifold-io", "region::");
 const OVER_CRASHES: Test = Test::Integration("bifold-over", "all", "crashes::power_losses");
 const OVER_NOTES: Test = Test::Integration("bifold-over", "all", "crashes::a_note");
 const OVER_BASICS: Test = Test::Integration("bifold-over", "all", "basics::");
+const OVER_CLOSED_LOGS: Test = Test::Integration("bifold-over", "all", "threads::commits_into_a_log");
 const DELETES: Test = Test::Integration("bifold-conformance", "placements", "hashkv::a01_a_deleted_key");
 const EXACT: Test = Test::Integration("bifold-conformance", "placements", "novkv_exact::");
 const DIFFKV: Test = Test::Unit("bifold-values", "diffkv::");
@@ -360,4 +361,5 @@ pub const ALL: &[Planted] = &[
     bug("over_moves_unchecked", OVER_BASICS),
     bug("over_snapshots_hold_nothing", OVER_BASICS),
     bug("over_trusts_short_logs", OVER_BASICS),
+    bug("over_forgets_closed_logs", OVER_CLOSED_LOGS),
 ];
