@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    slots::SLOT_BYTES,
+    slots::{APPENDS_MAX, SLOT_BYTES},
     tests::{TempDir, open, read_all},
     *,
 };
@@ -208,6 +208,36 @@ fn a_full_disk_is_reported_to_each_writer_and_ends_no_other_file() {
     let held = memory.power_loss(Fate::DropUnsynced);
     assert_eq!(held.read(Path::new("/d/a")), None, "its name was never made durable");
     assert_eq!(memory.read(Path::new("/d/a")).unwrap(), [[1; 500], [3; 500]].concat());
+}
+
+/// Regression: an append had ended a full slot, and the write of an earlier one failed before the append had another.
+/// It went on in the full slot, where it panicked or wrote beyond the slot's end.
+#[test]
+fn an_append_behind_full_slots_that_cannot_be_written_is_an_error() {
+    // Slots that are full of appends, and of bytes.
+    for len in [1, 512] {
+        let memory = MemoryFs::new();
+        let region = simulated(&memory, 4);
+        let a = appended(&region, Path::new("/d/a"));
+        let in_slot = APPENDS_MAX.min(Simulated::FULL / len);
+        let mut model = Vec::new();
+        for n in 0..2 * in_slot {
+            // The second slot was taken: nothing else needs space.
+            if n == in_slot + 1 {
+                memory.set_capacity(Some(memory.used_bytes()));
+            }
+            a.writer.append(&[&vec![n as u8; len]]).unwrap();
+            model.extend(vec![n as u8; len]);
+        }
+        assert!(memory.read(Path::new("/d/a")).unwrap().is_empty(), "all of it is staged");
+        assert!(is_disk_full(a.writer.append(&[&vec![7; len]])), "{len} bytes each");
+        assert!(read_all(&*a.reader) == model);
+        memory.set_capacity(None);
+        a.writer.append(&[&vec![8; len]]).unwrap();
+        model.extend(vec![8; len]);
+        a.writer.sync().unwrap();
+        assert!(memory.read(Path::new("/d/a")).unwrap() == model);
+    }
 }
 
 #[test]

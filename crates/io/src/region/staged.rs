@@ -228,6 +228,13 @@ impl<G: Ground> StagedFile<G> {
         G::FULL - (self.end(staged) % G::FULL as u64) as usize
     }
 
+    /// Whether the present slot may hold so many bytes more. It ends at a multiple of [`Ground::FULL`].
+    fn fits(&self, staged: &Staged<G>, bytes: usize) -> bool {
+        let base = self.end(staged) - staged.bytes as u64;
+        let room = G::FULL - (base % G::FULL as u64) as usize;
+        staged.appends < APPENDS_MAX && staged.bytes + bytes <= room
+    }
+
     /// Puts an append, or a piece of one, into a slot. It does not cross a multiple of [`Ground::FULL`].
     fn stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<()> {
         if self.try_stage(parts, bytes)? {
@@ -246,6 +253,10 @@ impl<G: Ground> StagedFile<G> {
             drop(staged);
             self.region.has_full_slot(self);
             staged = self.open()?;
+        }
+        if !self.fits(&staged, bytes) {
+            // A write has failed meanwhile, and the slot that was ended is the present one again.
+            return Ok(false);
         }
         let end = self.end(&staged);
         if staged.slot.is_none() && staged.full.len() < FULL_MAX {
