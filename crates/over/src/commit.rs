@@ -22,21 +22,27 @@ impl<I: ForeignIndex> Core<I> {
         }
         self.health.well()?;
         self.wait_for_room()?;
+        // Under the lock: the next commit must not append behind a part of this one.
         let is_full = {
             let mut log = hold(&self.log);
-            self.health.well()?;
-            let mut entries = Vec::with_capacity(batch.len());
-            for (seqno, op) in (log.next()..).zip(batch.ops()) {
-                entries.push(self.health.watch(self.separate(op, seqno))?);
-            }
-            self.commit_held(&mut log, entries)?;
-            let is_full = self.layers.newest().bytes() >= self.options.layer_bytes;
-            if is_full {
-                self.seal_held(&mut log)?;
-            }
-            is_full
+            self.health.guard("a commit", || self.commit_batch(&mut log, batch))?
         };
         self.note_written(batch, is_full)
+    }
+
+    /// Commits a batch, by who holds the commit lock. Returns whether it has filled the newest layer.
+    fn commit_batch(&self, log: &mut Log, batch: &Batch) -> Result<bool> {
+        self.health.well()?;
+        let mut entries = Vec::with_capacity(batch.len());
+        for (seqno, op) in (log.next()..).zip(batch.ops()) {
+            entries.push(self.health.watch(self.separate(op, seqno))?);
+        }
+        self.commit_held(log, entries)?;
+        let is_full = self.layers.newest().bytes() >= self.options.layer_bytes;
+        if is_full {
+            self.seal_held(log)?;
+        }
+        Ok(is_full)
     }
 
     /// Writes a value to its file if it is to be separated.

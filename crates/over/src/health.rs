@@ -1,7 +1,12 @@
 //! Whether a store still takes writes. The first failure of a write, a sync or a job ends them: further ones would risk
-//! a lost record followed by later ones. Reads go on, and opening the store again repairs it.
+//! a lost record followed by later ones. A panic is such a failure: nobody knows how much of the interrupted work is
+//! done. Reads go on, and opening the store again repairs it.
 
-use std::sync::OnceLock;
+use std::{
+    any::Any,
+    panic::{self, AssertUnwindSafe},
+    sync::OnceLock,
+};
 
 use bifold_contract::{Error, Result};
 
@@ -19,6 +24,14 @@ impl Health {
         outcome
     }
 
+    /// Does `work`. A panic ends writes, and then continues.
+    pub fn guard<T>(&self, what: &'static str, work: impl FnOnce() -> T) -> T {
+        panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panicked| {
+            let _writers_told = self.watch::<()>(Err(failure(what, panicked.as_ref())));
+            panic::resume_unwind(panicked)
+        })
+    }
+
     /// Whether nothing has failed so far.
     ///
     /// # Errors
@@ -26,4 +39,11 @@ impl Health {
     pub fn well(&self) -> Result<()> {
         self.0.get().map_or(Ok(()), |cause| Err(cause.clone().poisoned()))
     }
+}
+
+/// A panic as an error.
+pub(crate) fn failure(what: &'static str, panicked: &(dyn Any + Send)) -> Error {
+    let text = panicked.downcast_ref::<String>().map(String::as_str);
+    let message = text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned();
+    Error::Panicked { what, message }
 }

@@ -5,12 +5,13 @@ use std::{
     sync::atomic::Ordering::Relaxed,
 };
 
-use bifold_contract::{Error, Result, ValueEdit, planted};
+use bifold_contract::{Result, ValueEdit, planted};
 use bifold_values::placement::{GcJob, SpacePressure};
 
 use crate::{
     core::{Core, Upto, hold},
     gc::Verbs,
+    health::failure,
     index::ForeignIndex,
 };
 
@@ -165,12 +166,7 @@ impl<I: ForeignIndex> Core<I> {
             let seen = self.signal.calls();
             // Writers must not wait for work that nobody does any more.
             let worked = panic::catch_unwind(AssertUnwindSafe(|| self.work()));
-            let worked = worked.unwrap_or_else(|panicked| {
-                let text = panicked.downcast_ref::<String>().map(String::as_str);
-                let message =
-                    text.or_else(|| panicked.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned();
-                Err(Error::Panicked { what: "the worker of a store", message })
-            });
+            let worked = worked.unwrap_or_else(|panicked| Err(failure("the worker of a store", panicked.as_ref())));
             match worked {
                 Ok(true) => {}
                 Ok(false) => self.signal.wait(seen, crate::core::Signal::PATIENCE),

@@ -1,7 +1,10 @@
 //! Calls that fail: of the file system and of the index. Reads go on, and what a power loss leaves after them opens as
 //! a prefix with everything that was synced.
 
-use std::sync::Arc;
+use std::{
+    panic::{self, AssertUnwindSafe},
+    sync::Arc,
+};
 
 use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
@@ -133,5 +136,31 @@ fn after_a_failed_sync_writes_are_refused_until_the_store_is_opened_again() {
     drop(store);
     let store = open(&memory, &index, options).unwrap();
     assert_eq!(store.get(b"a").unwrap().unwrap(), [1; 200]);
+    store.put(b"b", b"value").unwrap();
+}
+
+#[test]
+fn after_a_panic_in_a_commit_writes_are_refused_until_the_store_is_opened_again() {
+    let memory = MemoryFs::new();
+    let (faulty, index) = (FaultyFs::over_memory(memory.clone()), MemoryIndex::default());
+    let options = small(Placement::HashKv, 1);
+    let store = Store::open_in(&env(Arc::new(faulty.clone())), DIR, index.clone(), options).unwrap();
+    store.put(b"a", &[1; 200]).unwrap();
+    faulty.decide_by(Box::new(|call| {
+        let is_log = call.path.extension().is_some_and(|end| end == "log");
+        assert!(call.op != "append to" || !is_log, "as a fault of ours would");
+        None
+    }));
+    // The value is in its file by then, but no record leads to it.
+    let panicked = panic::catch_unwind(AssertUnwindSafe(|| store.put(b"b", &[2; 200])));
+    assert!(panicked.is_err());
+    faulty.clear();
+    assert!(matches!(store.put(b"c", b"value"), Err(Error::Poisoned { .. })));
+    assert!(matches!(store.sync(), Err(Error::Poisoned { .. })));
+    assert_eq!(store.get(b"a").unwrap().unwrap(), [1; 200]);
+    drop(store);
+    let store = open(&memory, &index, options).unwrap();
+    assert_eq!(store.get(b"a").unwrap().unwrap(), [1; 200]);
+    assert_eq!(store.get(b"b").unwrap(), None);
     store.put(b"b", b"value").unwrap();
 }
