@@ -121,10 +121,12 @@ impl Pin {
         let mut tries = 0;
         loop {
             let path = readers.join(new_name());
-            let writer = fs.create(&path)?;
+            drop(fs.create(&path)?);
             match fs.lock(&path, LockMode::Exclusive) {
                 // Until it was locked, the writer may have taken it for one without a reader.
                 Ok(lock) if fs.len(&path)?.is_some() => {
+                    // If it has removed that one, the lock has created another.
+                    let writer = fs.open_append(&path)?;
                     let file = PinFile { writer, bytes: 0, says: Need::EVERYTHING };
                     return Ok(Self { fs: Arc::clone(fs), path, file: Mutex::new(file), _lock: lock });
                 }

@@ -149,3 +149,24 @@ fn on_a_real_disk_a_pin_ends_with_its_lock() {
     assert_eq!(totals(&writer), (0, 0, 0));
     std::fs::remove_dir_all(&path).unwrap();
 }
+
+/// Between the creation of a pin's file and its lock the writer removes it, and the lock creates another.
+#[test]
+fn a_pin_whose_file_the_writer_has_removed_before_its_lock_says_what_it_holds() {
+    let (fs, dir, writer) = directories();
+    make(&dir, &["3.tbl"]);
+    let (faulty, looks) = (crate::faulty::FaultyFs::over_memory(fs), writer.clone());
+    faulty.decide_by(Box::new(move |call| {
+        if call.op == "lock" {
+            assert_eq!(totals(&looks), (0, 0, 0));
+        }
+        None
+    }));
+    let pin = Pin::take(&Dir::new(Arc::new(faulty), "/d".as_ref())).unwrap();
+    writer.remove("3.tbl").unwrap();
+    assert_eq!(totals(&writer), (1, 1, 3));
+    pin.hold(Need { since: Position::LAST, below: 0 }).unwrap();
+    assert_eq!(totals(&writer), (1, 0, 0));
+    drop(pin);
+    assert_eq!(totals(&writer), (0, 0, 0));
+}
