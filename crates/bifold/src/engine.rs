@@ -205,11 +205,16 @@ impl Engine {
         })
     }
 
-    /// Closes the database: syncs the log and stops background work. Only the first call does anything.
+    /// Closes the database: syncs the log and stops background work. Only the first call does anything, and only in the
+    /// process that opened it.
     ///
     /// # Errors
     /// I/O errors, and the failure that poisoned the database if there was one.
     pub fn close(&self) -> Result<()> {
+        // The threads to wait for are the parent's, too.
+        if self.health.is_in_child() {
+            return Ok(());
+        }
         let synced = match self.health.takes_writes() {
             Ok(()) => self.syncs.sync().and_then(|()| self.state.record_value_lengths()),
             Err(Error::ReadOnly | Error::Closed { .. }) => Ok(()),

@@ -27,6 +27,7 @@ pub use self::{
 };
 use self::{observer::Observed, reader::Access, syncs::Syncs};
 use crate::{
+    Opener,
     fs::{Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem, LockMode, PathKind, WriteFile},
     open_files::{OpenFiles, OpenFilesTotals, Written},
     own::own,
@@ -49,6 +50,7 @@ pub struct Dir {
     /// Asked before a file is removed.
     pins: Option<Arc<Pins>>,
     remover: Arc<Remover>,
+    opener: Opener,
     /// Reads by calls go past the system's cache.
     reads_directly: bool,
 }
@@ -68,6 +70,7 @@ impl Dir {
             observed: Arc::default(),
             pins: None,
             remover: Arc::default(),
+            opener: Opener::this(),
             reads_directly: false,
         }
     }
@@ -352,7 +355,16 @@ impl Dir {
         self.remove_path(&self.file(name))
     }
 
+    /// Whether this is a forked child of the process that opened the directory.
+    fn is_in_child(&self) -> bool {
+        self.opener.is_another()
+    }
+
     fn remove_path(&self, path: &Path) -> Result<()> {
+        // The parent may still read it.
+        if self.is_in_child() {
+            return Ok(());
+        }
         if self.pins.as_ref().is_some_and(|pins| pins.keeps(path)) {
             return Ok(());
         }
@@ -389,6 +401,7 @@ impl Dir {
             observed: Arc::default(),
             pins: None,
             remover: Arc::default(),
+            opener: self.opener,
             reads_directly: self.reads_directly,
         }
     }

@@ -23,6 +23,7 @@ pub(crate) use self::{
     direct::Opened,
     hints::{is_in_memory, read_exactly, read_once_at, will_need},
 };
+use crate::Opener;
 #[cfg(target_os = "linux")]
 use crate::fs::{AppendRegion, Appending, DirLock};
 use crate::fs::{FileLock, FileSystem, LockMode, MappedRead, PathKind, ReadFile, WriteFile};
@@ -205,7 +206,7 @@ impl FileSystem for DiskFs {
             LockMode::Shared => file.try_lock_shared(),
         };
         match taken {
-            Ok(()) => Ok(Box::new(DiskLock { file, process: std::process::id() })),
+            Ok(()) => Ok(Box::new(DiskLock { file, opener: Opener::this() })),
             Err(TryLockError::WouldBlock) => Err(Error::Locked { path: path.into() }),
             Err(TryLockError::Error(e)) => Err(Error::io("lock", path, e)),
         }
@@ -433,7 +434,7 @@ compile_error!("Bifold needs positioned reads, which this crate implements only 
 struct DiskLock {
     file: File,
     /// Who has taken it.
-    process: u32,
+    opener: Opener,
 }
 
 impl FileLock for DiskLock {}
@@ -443,7 +444,7 @@ impl Drop for DiskLock {
         // Closing the file would do, except while another thread starts a child: between fork and exec the child also
         // has the file open, and would hold the lock a moment longer. A forked child must not unlock: the lock is one
         // for both, and the parent goes on.
-        if self.process == std::process::id() {
+        if !self.opener.is_another() {
             let _closing_unlocks_too = self.file.unlock();
         }
     }

@@ -19,6 +19,7 @@
 //! | [`pins`] | which files readers need while another process writes |
 //! | [`remover`] | removes files without making readers wait |
 //! | [`machine`] | what this machine has |
+//! | `opener` | which process opened something |
 //! | [`striped`] | counters that many threads add to |
 //! | `scratch` | a buffer of each thread |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
@@ -33,6 +34,7 @@ pub mod fs;
 pub mod machine;
 pub mod memory;
 pub mod open_files;
+mod opener;
 mod own;
 pub mod pins;
 pub mod random;
@@ -50,6 +52,7 @@ pub use allocator::give_back_freed_memory;
 pub use clock::{Clock, ManualClock};
 pub use dir::{Dir, FileObserver, Reader, Together, Writer};
 pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
+pub use opener::Opener;
 pub use scratch::{SCRATCH_BYTES, with_scratch};
 
 /// Everything the engine takes from its surroundings.

@@ -19,7 +19,8 @@ use std::{
     },
 };
 
-use bifold_contract::{Error, Result};
+use bifold_contract::{Error, Result, planted};
+use bifold_io::Opener;
 
 use crate::{
     api::options::Access,
@@ -36,6 +37,7 @@ pub(crate) struct Health {
     visible: Arc<LastVisible>,
     access: Access,
     events: Arc<Events>,
+    opener: Opener,
 }
 
 impl Health {
@@ -88,7 +90,16 @@ impl Health {
     /// [`Error::Poisoned`] or [`Error::Closed`].
     pub fn writable(&self) -> Result<()> {
         self.open()?;
+        if self.is_in_child() {
+            return Err(Error::Closed { what: "the database in a forked child".into() });
+        }
         self.well()
+    }
+
+    /// Whether this is a forked child of the process that opened the database. The parent goes on with its files, and
+    /// knows nothing of what a child would write to them.
+    pub fn is_in_child(&self) -> bool {
+        self.opener.is_another() && !planted!("children_write")
     }
 
     /// Whether nothing has failed so far.

@@ -15,6 +15,7 @@ mod filters;
 mod fixtures;
 mod flushes;
 mod followers;
+mod forked;
 mod forwarding_model;
 mod full_disk;
 mod hard_links;

@@ -252,6 +252,10 @@ impl SharedReader {
 
 impl Drop for SharedReader {
     fn drop(&mut self) {
+        // The parent of a forked child may still read the file, and the thread that removes files is not here.
+        if self.dir.is_in_child() {
+            return;
+        }
         if *self.is_obsolete.get_mut() {
             let (path, entry) = (Arc::clone(&self.path), Arc::clone(&self.entry));
             let counted = self.counts.get().map(|(of, bytes)| Leaving::new(of, *bytes));

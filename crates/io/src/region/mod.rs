@@ -62,6 +62,7 @@ use self::{
     writer::SlotWriter,
 };
 pub(crate) use self::{disk::Disk, simulated::Simulated};
+use crate::Opener;
 use crate::fs::{AppendRegion, Appended, Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem};
 
 /// A file system with an append region for one directory.
@@ -77,7 +78,7 @@ pub(super) struct Region<G: Ground> {
     dir: PathBuf,
     how: Appending,
     /// The process that opened it.
-    process: u32,
+    opener: Opener,
     /// Created by the first append; `None` where the system does not support it.
     slots: OnceLock<Option<Arc<Slots<G>>>>,
     files: Mutex<BTreeMap<PathBuf, Weak<StagedFile<G>>>>,
@@ -109,7 +110,7 @@ impl<G: Ground> RegionFs<G> {
             ground,
             dir: dir.into(),
             how,
-            process: std::process::id(),
+            opener: Opener::this(),
             slots: OnceLock::new(),
             files: Mutex::default(),
             writer: SlotWriter::default(),
@@ -192,7 +193,7 @@ impl<G: Ground> Region<G> {
 
     /// Whether this is a forked child: it has nothing to write, and threads that it does not have may have held locks.
     pub(super) fn is_in_child(&self) -> bool {
-        std::process::id() != self.process
+        self.opener.is_another()
     }
 
     /// A full slot of a file is to be written.

@@ -104,8 +104,17 @@ impl<G: Ground> StagedFile<G> {
 
     /// What is staged, unless nothing may be appended any more.
     fn open(&self) -> io::Result<MutexGuard<'_, Staged<G>>> {
+        self.is_ours()?;
         let staged = self.staged();
         if staged.is_closed { Err(io::Error::other("the file is closed")) } else { Ok(staged) }
+    }
+
+    /// A forked child shares slots and files with its parent, which goes on appending there.
+    fn is_ours(&self) -> io::Result<()> {
+        if self.region.is_in_child() {
+            return Err(io::Error::other("the process that opened it has forked this one: open the database here"));
+        }
+        Ok(())
     }
 
     fn writing(&self) -> MutexGuard<'_, ()> {
@@ -138,6 +147,7 @@ impl<G: Ground> StagedFile<G> {
     /// Writes the oldest full slot to the file and frees it; `false` where there is none. What cannot be written stays,
     /// and a killed process does not lose it there either; a later attempt writes it to the same place.
     fn write_oldest(&self, _held: &MutexGuard<'_, ()>) -> io::Result<bool> {
+        self.is_ours()?;
         let (slot, bytes, base) = match self.staged().full.front() {
             Some(full) => (Arc::clone(&full.slot), full.bytes, self.written()),
             None => return Ok(false),
@@ -181,6 +191,7 @@ impl<G: Ground> StagedFile<G> {
 
     /// Writes everything staged to the file.
     fn flush(&self, held: &MutexGuard<'_, ()>) -> io::Result<()> {
+        self.is_ours()?;
         self.staged().end_slot();
         self.write_full(held)
     }
@@ -277,6 +288,7 @@ impl<G: Ground> StagedFile<G> {
     /// # Errors
     /// When the slot's contents cannot be written: then the file keeps the slot.
     pub(super) fn give_up_slot(&self) -> io::Result<bool> {
+        self.is_ours()?;
         let Ok(held) = self.writing.try_lock() else { return Ok(false) };
         match self.staged.try_lock() {
             Ok(mut staged) => staged.end_slot(),

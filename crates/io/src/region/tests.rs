@@ -460,3 +460,31 @@ fn a_follower_sees_each_append_once_it_looks() {
     catch_up.catch_up().unwrap();
     assert_eq!(reads.len(&paths[0]).unwrap(), Some(expected[0].len() as u64));
 }
+
+/// Slots are shared memory: what a child changes there, its parent has changed.
+#[test]
+fn a_forked_child_appends_and_syncs_nothing_and_frees_no_slot_of_its_parent() {
+    let dir = TempDir::new();
+    let mut appending = Appending::begin(&dir.0, 1, 4);
+    let (path, appended, model) = &mut appending.files[0];
+    appended.writer.append(&[b"before "]).unwrap();
+    // SAFETY: the child allocates, for which the C library's allocator is prepared after a fork, and makes calls of
+    // files. It takes no lock that another thread may have held at the fork.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        appended.writer.start_writeback();
+        let is_refused = appended.writer.sync().is_err() && appended.writer.append(&[b"child "]).is_err();
+        // SAFETY: ends the child without what the test harness does at an exit.
+        unsafe { libc::_exit(i32::from(!is_refused)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for that child; `status` lives as long as the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    appended.writer.append(&[b"after"]).unwrap();
+    model.extend_from_slice(b"before after");
+    assert!(read_all(&*appended.reader) == *model);
+    let killed = image(&dir.0);
+    let opened = killed.open(LockMode::Exclusive, 8);
+    assert!(read_all(&*opened.fs.unwrap().open(&killed.0.join(path.file_name().unwrap())).unwrap()) == *model);
+}

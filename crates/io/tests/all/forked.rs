@@ -1,27 +1,62 @@
 //! A child that a process forks without `exec` has everything that its parent has open.
 
-use bifold_io::{FileSystem, disk::DiskFs, fs::LockMode};
+use std::{path::PathBuf, sync::Arc};
 
-#[test]
-fn a_forked_child_that_drops_what_it_has_inherited_does_not_unlock_for_its_parent() {
-    let dir = std::env::temp_dir().join(format!("bifold-forked-{}", std::process::id()));
+use bifold_contract::IoSource;
+use bifold_io::{Dir, FileSystem, disk::DiskFs, fs::LockMode};
+
+fn scratch(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("bifold-forked-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
-    let lock = || DiskFs.lock(&dir.join("LOCK"), LockMode::Exclusive);
-    let held = lock().unwrap();
-    // SAFETY: the child frees one box, for which the C library's allocator is prepared after a fork, closes a file, and
-    // ends at once. It takes no lock that another thread may have held at the fork.
+    dir
+}
+
+/// Does `act` in a forked child, which ends without dropping anything else. It has to return whether all is well.
+fn in_child(act: impl FnOnce() -> bool) {
+    // SAFETY: the child allocates and frees, for which the C library's allocator is prepared after a fork, makes calls
+    // of files, and ends. It takes no lock that another thread may have held at the fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        drop(held);
+        let is_well = act();
         // SAFETY: ends the child without what the test harness does at an exit.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(i32::from(!is_well)) };
     }
     let mut status = -1;
     // SAFETY: waits for that child; `status` lives as long as the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0);
+}
+
+#[test]
+fn a_forked_child_that_drops_what_it_has_inherited_does_not_unlock_for_its_parent() {
+    let dir = scratch("lock");
+    let lock = || DiskFs.lock(&dir.join("LOCK"), LockMode::Exclusive);
+    let held = lock().unwrap();
+    let mut held = Some(held);
+    in_child(|| {
+        drop(held.take());
+        true
+    });
     assert!(lock().is_err(), "a second process would be let in");
     drop(held);
     lock().unwrap();
     std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn a_forked_child_that_drops_readers_removes_no_file_of_its_parent() {
+    let path = scratch("readers");
+    let dir = Dir::new(Arc::new(DiskFs), &path);
+    dir.create("1.tbl", IoSource::Flush).unwrap().append(&[b"xyz"]).unwrap();
+    let reader = dir.open("1.tbl").unwrap();
+    reader.remove_when_unused();
+    let mut reader = Some(reader);
+    in_child(|| {
+        drop(reader.take());
+        dir.remove("1.tbl").is_ok()
+    });
+    assert_eq!(dir.list().unwrap(), ["1.tbl"]);
+    drop(reader);
+    assert!(dir.list().unwrap().is_empty());
+    std::fs::remove_dir_all(path).unwrap();
 }

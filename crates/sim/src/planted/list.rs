@@ -75,6 +75,7 @@ const SEEKS: Test = Test::Integration("bifold", "all", "iterators::entries_that_
 const LOST_NUMBERS: Test = Test::Unit("bifold", "recover::lost_tests::");
 const UNSEEN_INGESTS: Test = Test::Unit("bifold", "schedule::ingest_tests::");
 const REMOVALS: Test = Test::Integration("bifold", "all", "space_held::writers_wait_for_files");
+const FORKED: Test = Test::Integration("bifold", "all", "forked::a_forked_child_writes");
 const DROPPED_FILES: Test = Test::Integration("bifold", "all", "keyspaces::the_files_of_a_dropped");
 const LEFT_OUT: Test = Test::Integration("bifold", "all", "left_out::damage_that");
 const GIVEN_UP: Test = Test::Integration("bifold", "all", "left_out::a_rewrite_that_is_given_up");
@@ -340,6 +341,7 @@ pub const ALL: &[Planted] = &[
     bug("ingest_lends_late", PIECES),
     bug("transaction_overlooks_ingest", OVERLOOKS),
     bug("removed_files_take_no_space", REMOVALS),
+    bug("children_write", FORKED),
     bug("skip_numbers_silently", LOST_NUMBERS),
     bug("merge_unseen_ingests", UNSEEN_INGESTS),
     bug("left_out_unnoted", UNDAMAGED),

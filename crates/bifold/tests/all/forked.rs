@@ -1,0 +1,76 @@
+//! A child that a process forks without `exec` has a copy of every handle of its parent.
+
+use bifold::{Db, Durability, Error, KeyspaceOptions, Options, Workers};
+
+use crate::support::{TempDir, entries, tiny};
+
+/// The child has this long.
+const SECONDS_MAX: u32 = 30;
+
+/// Does `act` in a forked child, which ends without dropping anything else. It has to return whether all is well.
+fn in_child(act: impl FnOnce() -> bool) {
+    // SAFETY: the child allocates and frees, for which the C library's allocator is prepared after a fork, makes calls
+    // of files, and ends. No other thread holds a lock of the database that it has inherited.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: kills the child if it waits for threads of its parent.
+        unsafe { libc::alarm(SECONDS_MAX) };
+        let is_well = act();
+        // SAFETY: ends the child without what the test harness does at an exit.
+        unsafe { libc::_exit(i32::from(!is_well)) };
+    }
+    let mut status = -1;
+    // SAFETY: waits for that child; `status` lives as long as the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
+
+fn is_refused<T>(result: &Result<T, Error>) -> bool {
+    matches!(result, Err(Error::Closed { .. }))
+}
+
+fn large(n: usize) -> Vec<u8> {
+    vec![n as u8; 20_000]
+}
+
+/// Some values of each length, which closing notes in the manifest.
+fn write(db: &Db, from: usize) {
+    for n in from..from + 20 {
+        db.put(format!("large{n:03}"), large(n)).unwrap();
+        db.put(format!("short{n:03}"), format!("{n}")).unwrap();
+    }
+}
+
+#[test]
+fn a_forked_child_writes_nothing_to_the_database_of_its_parent() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), tiny()).unwrap();
+    write(&db, 0);
+    let mut db = Some(db);
+    in_child(|| {
+        let Some(db) = db.take() else { return false };
+        let written = [db.put("child", "x"), db.put_with("child", "x", Durability::Sync), db.flush(), db.sync()];
+        let made = db.keyspace("child", KeyspaceOptions::default()).map(drop);
+        let is_read = db.get("large003").is_ok_and(|value| value.is_some_and(|value| value[..] == large(3)[..]));
+        drop(db);
+        written.iter().chain([&made]).all(is_refused) && is_read
+    });
+    let db = db.unwrap();
+    write(&db, 20);
+    db.keyspace("parent", KeyspaceOptions::default()).unwrap();
+    db.close().unwrap();
+    let db = Db::open_with(dir.join("db"), tiny()).unwrap();
+    assert_eq!(db.keyspace_names(), ["default", "parent"]);
+    let all = entries(db.iter());
+    assert_eq!(all.len(), 80);
+    assert!((0..40).all(|n| all[n].1 == large(n) && all[40 + n].1 == n.to_string().into_bytes()));
+}
+
+#[test]
+fn a_forked_child_that_closes_what_it_has_inherited_does_not_wait_for_threads_that_only_its_parent_has() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), Options { workers: Workers::Threads(2), ..Options::default() }).unwrap();
+    in_child(|| db.clone().close().is_ok());
+    db.put("key", "value").unwrap();
+    db.close().unwrap();
+}
