@@ -31,7 +31,7 @@ use bifold_contract::{Error, Result, planted};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
-    Dir, FileSystem,
+    Dir, FileSystem, Opener,
     fs::{FileLock, LockMode, WriteFile},
 };
 
@@ -97,6 +97,7 @@ impl Need {
 pub struct Pin {
     fs: Arc<dyn FileSystem>,
     path: PathBuf,
+    opener: Opener,
     file: Mutex<PinFile>,
     _lock: Box<dyn FileLock>,
 }
@@ -128,7 +129,13 @@ impl Pin {
                     // If it has removed that one, the lock has created another.
                     let writer = fs.open_append(&path)?;
                     let file = PinFile { writer, bytes: 0, says: Need::EVERYTHING };
-                    return Ok(Self { fs: Arc::clone(fs), path, file: Mutex::new(file), _lock: lock });
+                    return Ok(Self {
+                        fs: Arc::clone(fs),
+                        path,
+                        opener: Opener::this(),
+                        file: Mutex::new(file),
+                        _lock: lock,
+                    });
                 }
                 Ok(_) | Err(Error::Locked { .. }) if tries < NAMES_MAX => tries += 1,
                 Ok(_) => return Err(Error::Locked { path }),
@@ -140,8 +147,12 @@ impl Pin {
     /// Pins this instead from now on.
     ///
     /// # Errors
-    /// The file system's; then more may stay pinned than that.
+    /// The file system's; then more may stay pinned than that. [`Error::Closed`] in a forked child: the pin is its
+    /// parent's.
     pub fn hold(&self, held: Need) -> Result<()> {
+        if self.opener.is_another() {
+            return Err(Error::Closed { what: "the database in a forked child".into() });
+        }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         if file.says == held {
             return Ok(());
@@ -163,6 +174,10 @@ impl Pin {
 
 impl Drop for Pin {
     fn drop(&mut self) {
+        // A forked child has it only as a copy: the parent goes on reading.
+        if self.opener.is_another() {
+            return;
+        }
         // While it is locked: nobody else removes it.
         let _removed_by_the_writer = self.fs.remove(&self.path);
     }

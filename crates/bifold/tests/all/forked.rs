@@ -1,6 +1,6 @@
 //! A child that a process forks without `exec` has a copy of every handle of its parent.
 
-use bifold::{Db, Durability, Error, KeyspaceOptions, Options, Workers};
+use bifold::{Access, Db, Durability, Error, IfMissing, KeyspaceOptions, Options, Workers};
 
 use crate::support::{TempDir, entries, tiny};
 
@@ -73,4 +73,28 @@ fn a_forked_child_that_closes_what_it_has_inherited_does_not_wait_for_threads_th
     in_child(|| db.clone().close().is_ok());
     db.put("key", "value").unwrap();
     db.close().unwrap();
+}
+
+#[test]
+fn the_files_of_a_follower_stay_when_its_forked_child_drops_or_refreshes_it() {
+    let dir = TempDir::new();
+    let writer = Db::open_with(dir.join("db"), tiny()).unwrap();
+    write(&writer, 0);
+    writer.flush().unwrap();
+    let following = Options { access: Access::Follow, if_missing: IfMissing::Fail, ..tiny() };
+    let reader = Db::open_with(dir.join("db"), following).unwrap();
+    let before = entries(reader.iter());
+    write(&writer, 20);
+    let mut reader = Some(reader);
+    in_child(|| {
+        let Some(mut reader) = reader.take() else { return false };
+        let is_refused = is_refused(&reader.refresh());
+        drop(reader);
+        is_refused
+    });
+    write(&writer, 0);
+    writer.flush().unwrap();
+    writer.compact().unwrap();
+    assert_eq!(writer.stats().followers.readers, 1);
+    assert!(entries(reader.unwrap().iter()) == before);
 }

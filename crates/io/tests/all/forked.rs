@@ -3,7 +3,12 @@
 use std::{path::PathBuf, sync::Arc};
 
 use bifold_contract::IoSource;
-use bifold_io::{Dir, FileSystem, disk::DiskFs, fs::LockMode};
+use bifold_io::{
+    Dir, FileSystem,
+    disk::DiskFs,
+    fs::LockMode,
+    pins::{Need, Pin, Pins, Position},
+};
 
 fn scratch(name: &str) -> PathBuf {
     let dir = std::env::temp_dir().join(format!("bifold-forked-{name}-{}", std::process::id()));
@@ -58,5 +63,27 @@ fn a_forked_child_that_drops_readers_removes_no_file_of_its_parent() {
     assert_eq!(dir.list().unwrap(), ["1.tbl"]);
     drop(reader);
     assert!(dir.list().unwrap().is_empty());
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+#[test]
+fn a_forked_child_that_drops_a_pin_leaves_it_to_its_parent() {
+    let path = scratch("pins");
+    let dir = Dir::new(Arc::new(DiskFs), &path);
+    let number = |name: &str| name.strip_suffix(".tbl")?.parse().ok();
+    let pins = Pins::of(&dir, number);
+    let writer = dir.clone().with_pins(pins.clone());
+    dir.create("1.tbl", IoSource::Flush).unwrap().append(&[b"xyz"]).unwrap();
+    let pin = Pin::take(&dir).unwrap();
+    let mut pin = Some(pin);
+    in_child(|| {
+        let held = pin.as_ref().map(|pin| pin.hold(Need { since: Position::LAST, below: 0 }));
+        drop(pin.take());
+        held.is_some_and(|held| held.is_err())
+    });
+    writer.remove("1.tbl").unwrap();
+    assert_eq!((pins.release().readers, pins.release().files), (1, 1));
+    drop(pin);
+    assert_eq!((pins.release().readers, pins.release().files), (0, 0));
     std::fs::remove_dir_all(path).unwrap();
 }
