@@ -39,6 +39,15 @@ impl Failure {
         }
     }
 
+    /// What a command with this answer ends with once its output is `printed`: the answer counts even if the reader has
+    /// closed the pipe before it had all of it.
+    pub fn after(self, printed: Result<()>) -> Result<()> {
+        match printed {
+            Ok(()) | Err(Self::ClosedPipe) => Err(self),
+            other => other,
+        }
+    }
+
     /// Prints the message, and returns the exit code.
     pub fn report(self) -> ExitCode {
         let (message, code) = match self {

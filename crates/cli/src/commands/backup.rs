@@ -196,14 +196,17 @@ fn create(args: &CreateArgs, global: &Global, out: &mut Output) -> Result<()> {
 fn list(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     let rows: Vec<Listed> = Backup::open(path)?.generations()?.iter().map(row).collect();
     let is_damaged = rows.iter().any(|row| row.damage.is_some());
+    let printed = print(&rows, global, out);
+    if is_damaged { Failure::No(None).after(printed) } else { printed }
+}
+
+fn print(rows: &[Listed], global: &Global, out: &mut Output) -> Result<()> {
     if global.json {
-        rows.iter().try_for_each(|row| out.json(row))?;
-    } else {
-        out.line(format!("{:>6}  {:<16} {:>10} {:>10} {:>6}  database", "number", "UTC", "bytes", "new", "files"))?;
-        rows.iter().try_for_each(|row| out.line(row.line(out.paint(Tone::Bad, "damaged"))))?;
+        return rows.iter().try_for_each(|row| out.json(row));
     }
-    out.flush()?;
-    if is_damaged { Err(Failure::No(None)) } else { Ok(()) }
+    out.line(format!("{:>6}  {:<16} {:>10} {:>10} {:>6}  database", "number", "UTC", "bytes", "new", "files"))?;
+    rows.iter().try_for_each(|row| out.line(row.line(out.paint(Tone::Bad, "damaged"))))?;
+    out.flush()
 }
 
 fn check(path: &Path, global: &Global, out: &mut Output) -> Result<()> {

@@ -74,32 +74,44 @@ fn with_hint(error: Error) -> Failure {
 
 /// Exports what can be read, and reports the rest.
 fn around_damage(keyspace: &Keyspace, global: &Global, lines: &mut EntryLines, out: &mut Output) -> Result<()> {
-    let (mut blocks, mut values) = (0, 0);
+    let mut left_out = (0, 0);
+    let written = write_undamaged(keyspace, global, lines, &mut left_out, out).and_then(|()| out.flush());
+    let (blocks, values) = left_out;
+    if (blocks, values) == (0, 0) {
+        return written;
+    }
+    let blocks = counted(blocks, "damaged block", "damaged blocks");
+    let values = counted(values, "damaged value", "damaged values");
+    let why = format!("the export is not complete: {blocks} of tables and {values} were left out");
+    Failure::No(Some(why)).after(written)
+}
+
+/// Writes what can be read, and counts the blocks and values that cannot.
+fn write_undamaged(
+    keyspace: &Keyspace,
+    global: &Global,
+    lines: &mut EntryLines,
+    (blocks, values): &mut (u64, u64),
+    out: &mut Output,
+) -> Result<()> {
     let mut entries = keyspace.iter().undamaged();
     loop {
         let next = entries.next();
         while let Some(left_out) = entries.left_out() {
-            blocks += 1;
+            *blocks += 1;
             report(&Missing::of_block(&left_out), global);
         }
-        let Some(pair) = next.transpose()? else { break };
+        let Some(pair) = next.transpose()? else { return Ok(()) };
         // An I/O error may be that of a neighbour: the second call reads this value alone.
         match pair.value().or_else(|_| pair.value()) {
             Ok(value) => lines.write(&pair, &value, out)?,
             Err(error) if error.is_unreadable() => {
-                values += 1;
+                *values += 1;
                 report(&Missing::of_value(pair.key(), &error), global);
             }
             Err(error) => return Err(error.into()),
         }
     }
-    out.flush()?;
-    if (blocks, values) == (0, 0) {
-        return Ok(());
-    }
-    let blocks = counted(blocks, "damaged block", "damaged blocks");
-    let values = counted(values, "damaged value", "damaged values");
-    Err(Failure::No(Some(format!("the export is not complete: {blocks} of tables and {values} were left out"))))
 }
 
 /// What was left out, as `--json` reports it.

@@ -95,20 +95,34 @@ pub fn run(args: &SalvageArgs, global: &Global, out: &mut Output) -> Result<()> 
         let show = |at: SalvageProgress| progress.reach_of(at.done_bytes, at.total_bytes);
         match &fresh {
             Some(fresh) => fresh.fill(options, |db| Ok(salvage.restore(db, show)?))?,
-            None if args.keys => salvage.inspect(|key| print_key(&key, global, out), show)?,
+            None if args.keys => salvage.inspect(listing(global, out), show)?,
             None => salvage.inspect(|_| Ok::<(), Failure>(()), show)?,
         }
     };
     fresh.map_or(Ok(()), Fresh::publish)?;
     let seconds = begin.elapsed().as_secs_f64();
-    if global.json {
+    let printed = if global.json {
         let made = args.out.as_ref().map(|to| to.display().to_string());
-        out.json(&SalvageReport { ok: report.is_sound(), out: made, seconds, report: &report })?;
+        out.json(&SalvageReport { ok: report.is_sound(), out: made, seconds, report: &report })
     } else {
-        print(args, &report, seconds, out)?;
+        print(args, &report, seconds, out).and_then(|()| out.flush())
+    };
+    if report.is_sound() { printed } else { Failure::No(None).after(printed) }
+}
+
+/// Prints keys. Without a reader nothing is printed, but what follows still decides whether anything is damaged.
+fn listing(global: &Global, out: &mut Output) -> impl FnMut(SalvagedKey<'_>) -> Result<()> {
+    let mut is_closed = false;
+    move |key| {
+        if is_closed {
+            return Ok(());
+        }
+        match print_key(&key, global, out) {
+            Err(Failure::ClosedPipe) => is_closed = true,
+            printed => printed?,
+        }
+        Ok(())
     }
-    out.flush()?;
-    if report.is_sound() { Ok(()) } else { Err(Failure::No(None)) }
 }
 
 fn print_key(key: &SalvagedKey<'_>, global: &Global, out: &mut Output) -> Result<()> {

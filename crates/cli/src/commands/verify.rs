@@ -61,12 +61,8 @@ pub fn show(
         seconds: begin.elapsed().as_secs_f64(),
         problems,
     };
-    if global.json {
-        out.json(&report)?;
-    } else {
-        print(path, &report, advice, out)?;
-    }
-    if report.ok { Ok(()) } else { Err(Failure::No(None)) }
+    let printed = if global.json { out.json(&report) } else { print(path, &report, advice, out) };
+    if report.ok { printed } else { Failure::No(None).after(printed) }
 }
 
 fn print(path: &Path, report: &VerifyReport, advice: &str, out: &mut Output) -> Result<()> {

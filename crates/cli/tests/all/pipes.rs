@@ -1,11 +1,12 @@
-//! Imports from inputs that can be read only once, and from inputs without end.
+//! Imports from inputs that can be read only once, and from inputs without end; outputs that nobody reads.
 
 use std::{
     fs,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use super::{Ran, Scratch, bifold, bifold_with_input, finish, text};
+use super::{Ran, Scratch, bifold, bifold_with_input, command, finish, text};
 
 /// Runs a line of bash in which `$B` is the program and `$D` the directory.
 fn bash(scratch: &Scratch, line: &str) -> Ran {
@@ -110,4 +111,61 @@ fn a_large_input_from_a_pipe_is_imported_completely() {
     let said = bifold_with_input(&["import", text(&db), "-", "--format", "tsv"], lines.as_bytes()).ok();
     assert!(said.starts_with("imported 60 000 entries"), "{said}");
     assert_eq!(bifold(&["export", text(&db)]).out, lines.as_bytes());
+}
+
+/// Runs the program with a standard output that nobody reads.
+fn unread(args: &[&str]) -> i32 {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    finish(command(args).stdout(writer)).code
+}
+
+/// Changes a byte of the largest file of `dir` with this end of its name, early in it.
+fn damage(dir: &Path, end: &str) -> PathBuf {
+    let files = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| text(path).ends_with(end));
+    let victim = files.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&victim).unwrap();
+    let at = bytes.len() / 8;
+    bytes[at] ^= 0x10;
+    fs::write(&victim, bytes).unwrap();
+    victim
+}
+
+/// Damage is an answer that scripts ask for, whoever reads the rest.
+#[test]
+fn a_reader_that_goes_away_does_not_hide_damage() {
+    let scratch = Scratch::new();
+    let (db, repository) = (scratch.path("db"), scratch.path("backups"));
+    let lines: String = (0..60).map(|n| format!("k{n:02}\t{}\n", "v".repeat(3000))).collect();
+    let file = scratch.write("in.tsv", lines);
+    bifold(&["import", text(&db), text(&file), "--set", "keyspace.preset=wisckey"]).ok();
+    bifold(&["compact", text(&db)]).ok();
+    bifold(&["backup", "create", text(&db), text(&repository)]).ok();
+    let (db, kept) = (text(&db), text(&repository));
+    let sound = [&["verify", db][..], &["salvage", db], &["backup", "verify", kept], &["backup", "list", kept]];
+    for args in sound.into_iter().chain([&["export", db, "--skip-damaged"][..]]) {
+        assert_eq!(unread(args), 0, "{args:?}");
+    }
+    let values = damage(Path::new(db), ".val");
+    damage(&repository.join("files"), "");
+    let salvage = ["salvage", text(&values)];
+    for args in [
+        &["verify", db][..],
+        &["verify", db, "--json"],
+        &["backup", "verify", kept],
+        &["export", db, "--skip-damaged"],
+        &["export", db, "--skip-damaged", "--json"],
+        &["salvage", db],
+        &["salvage", db, "--json"],
+        &salvage,
+        &[&salvage[..], &["--json"]].concat(),
+        &[&salvage[..], &["--keys"]].concat(),
+        &[&salvage[..], &["--keys", "--json"]].concat(),
+    ] {
+        assert_eq!(unread(args), 1, "{args:?}");
+    }
+    fs::write(repository.join("generations/000001.gen"), "short").unwrap();
+    assert_eq!(unread(&["backup", "list", kept]), 1);
+    assert_eq!(unread(&["backup", "list", kept, "--json"]), 1);
 }

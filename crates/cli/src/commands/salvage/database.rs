@@ -54,14 +54,13 @@ pub fn run(args: &SalvageArgs, dir: &Path, global: &Global, out: &mut Output) ->
     };
     fresh.map_or(Ok(()), Fresh::publish)?;
     let seconds = begin.elapsed().as_secs_f64();
-    if global.json {
+    let printed = if global.json {
         let made = args.out.as_ref().map(|to| to.display().to_string());
-        out.json(&Salvaged { ok: report.is_sound(), out: made, seconds, report: &report })?;
+        out.json(&Salvaged { ok: report.is_sound(), out: made, seconds, report: &report })
     } else {
-        print(args, &report, seconds, out)?;
-    }
-    out.flush()?;
-    if report.is_sound() { Ok(()) } else { Err(Failure::No(None)) }
+        print(args, &report, seconds, out).and_then(|()| out.flush())
+    };
+    if report.is_sound() { printed } else { Failure::No(None).after(printed) }
 }
 
 fn print(args: &SalvageArgs, report: &DatabaseReport, seconds: f64, out: &mut Output) -> Result<()> {
