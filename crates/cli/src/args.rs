@@ -42,6 +42,10 @@ pub struct Global {
     #[arg(long, global = true, value_name = "NAME", default_value = "default")]
     pub keyspace: String,
 
+    /// Whether it was given.
+    #[arg(skip)]
+    pub names_keyspace: bool,
+
     /// What a write survives: `sync`, power loss; `buffered`, a kill; `memory`, neither until the program has ended.
     #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
     pub durability: Option<Durability>,
@@ -161,18 +165,7 @@ pub enum Command {
     Export(ExportArgs),
 
     /// Print what has changed, commit by commit.
-    #[command(
-        long_about = "Print what has changed, one operation per line, in the order of commits: its number, the \
-            keyspace, put, merge, delete or delete_range, KEY, and the VALUE, the operand or the first key after the \
-            range, with tabs between and the escapes \\\\ \\t \\n \\r and \\xHH. With --json, one object per line, \
-            which also says when an entry expires and which operation ends its commit.\n\n\
-            --since goes on after a number that was printed before. If the changes behind it are gone, the error names \
-            the first one that is there.\n\n\
-            A database keeps changes from the moment on when it is opened with the option retain_changes. Another \
-            process may be writing to it.",
-        after_long_help = "Examples:\n  bifold put my.db a 1 --set retain_changes.bytes=1GiB\n  \
-            bifold changes my.db\n  bifold changes my.db --since 1042 --json"
-    )]
+    #[command(long_about = crate::commands::changes::LONG_ABOUT, after_long_help = crate::commands::changes::EXAMPLES)]
     Changes(ChangesArgs),
 
     /// Show what a database holds and where its bytes are.

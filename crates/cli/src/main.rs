@@ -30,11 +30,11 @@ mod publish;
 use std::process::ExitCode;
 
 use args::Cli;
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches, parser::ValueSource};
 
 fn main() -> ExitCode {
     bifold::give_back_freed_memory();
-    let result = match Cli::try_parse() {
+    let result = match typed() {
         Ok(cli) => commands::run(&cli),
         Err(error) => failure::usage(&error),
     };
@@ -43,4 +43,12 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+/// What was typed.
+fn typed() -> Result<Cli, clap::Error> {
+    let matches = Cli::command().try_get_matches()?;
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;
+    cli.global.names_keyspace = matches.value_source("keyspace") == Some(ValueSource::CommandLine);
+    Ok(cli)
 }

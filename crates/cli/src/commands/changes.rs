@@ -17,6 +17,27 @@ use crate::{
     output::Output,
 };
 
+pub const LONG_ABOUT: &str = "\
+Print what has changed, one operation per line, in the order of commits: its number, the keyspace, put, merge, delete \
+or delete_range, KEY, and the VALUE, the operand or the first key after the range, with tabs between and the escapes \
+\\\\ \\t \\n \\r and \\xHH. With --json, one object per line, which also says when an entry expires and which \
+operation ends its commit.
+
+Without --keyspace, all keyspaces are printed. With it, only the operations of that one: others do not count for \
+--limit, and `ends_commit` marks the last operation that is printed of a commit.
+
+--since goes on after a number that was printed before. If the changes behind it are gone, the error names the first \
+one that is there.
+
+A database keeps changes from the moment on when it is opened with the option retain_changes. Another process may be \
+writing to it.";
+
+pub const EXAMPLES: &str = "Examples:
+  bifold put my.db a 1 --set retain_changes.bytes=1GiB
+  bifold changes my.db
+  bifold changes my.db --since 1042 --json
+  bifold changes my.db --keyspace users --follow";
+
 #[derive(Args, Debug)]
 pub struct ChangesArgs {
     /// The database's directory.
@@ -24,7 +45,7 @@ pub struct ChangesArgs {
     /// Only changes after the one with this number.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub since: u64,
-    /// Stop after the commit in which so many operations are reached.
+    /// Stop after the commit in which so many operations are reached; 0 prints none.
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
     /// Go on with what another process commits, until interrupted.
@@ -36,15 +57,27 @@ pub struct ChangesArgs {
 pub fn run(args: &ChangesArgs, global: &Global, out: &mut Output) -> Result<()> {
     // Without `--follow`, a database that nobody writes may be on a disk that cannot be written.
     let access = if args.follow { Access::Follow } else { Access::ReadOnly };
-    let (mut db, _keyspace) = open::existing_keyspace(&args.db, global, access)?;
-    let (mut seen, mut printed) = (args.since, 0);
+    let (mut db, keyspace) = open::existing_keyspace(&args.db, global, access)?;
+    let only = global.names_keyspace.then(|| keyspace.name());
+    let mut lines = ChangeLines { json: global.json, last: None, printed: 0 };
+    let mut seen = args.since;
     loop {
-        for change in db.changes(seen)? {
+        let changes = db.changes(seen)?;
+        if args.limit == Some(0) {
+            return Ok(());
+        }
+        for change in changes {
             let change = change?;
-            out.bytes(if global.json { json(&change)? } else { line(&change) }.as_bytes())?;
-            (seen, printed) = (change.seqno, printed + 1);
-            if change.ends_commit && args.limit.is_some_and(|limit| printed >= limit) {
-                return out.flush();
+            let ends_commit = change.ends_commit;
+            seen = change.seqno;
+            if only.is_none() || change.keyspace.as_deref() == only {
+                lines.push(change, out)?;
+            }
+            if ends_commit {
+                lines.end_commit(out)?;
+                if args.limit.is_some_and(|limit| lines.printed >= limit) {
+                    return out.flush();
+                }
             }
         }
         out.flush()?;
@@ -52,6 +85,33 @@ pub fn run(args: &ChangesArgs, global: &Global, out: &mut Output) -> Result<()> 
             return Ok(());
         }
         db.refresh_within(Duration::MAX)?;
+    }
+}
+
+/// The lines of the output. That of a change waits for the next one of its commit, or for the end of the commit.
+struct ChangeLines {
+    json: bool,
+    last: Option<Change>,
+    printed: u64,
+}
+
+impl ChangeLines {
+    fn push(&mut self, change: Change, out: &mut Output) -> Result<()> {
+        match self.last.replace(change) {
+            Some(before) => self.write(&before, out),
+            None => Ok(()),
+        }
+    }
+
+    fn end_commit(&mut self, out: &mut Output) -> Result<()> {
+        let Some(mut last) = self.last.take() else { return Ok(()) };
+        last.ends_commit = true;
+        self.write(&last, out)
+    }
+
+    fn write(&mut self, change: &Change, out: &mut Output) -> Result<()> {
+        self.printed += 1;
+        out.bytes(if self.json { json(change)? } else { line(change) }.as_bytes())
     }
 }
 

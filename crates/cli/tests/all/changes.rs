@@ -99,3 +99,39 @@ fn changes_of_a_running_writer_are_followed() {
     let keys: Vec<&str> = following.lines().map(|line| line.split('\t').nth(3).unwrap()).collect();
     assert_eq!(keys, ["first", "second", "third"]);
 }
+
+/// Those of one keyspace if it is named, even the default one, and of all without a name.
+#[test]
+fn changes_of_one_keyspace_are_those_that_were_asked_for() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let retain_changes = Some(RetainChanges { bytes: 1 << 20, age: None });
+    let open = Db::open_with(&db, Options { retain_changes, ..Options::default() }).unwrap();
+    let users = open.keyspace("users", KeyspaceOptions::default()).unwrap();
+    open.put("a", "1").unwrap();
+    users.put("ada", "2").unwrap();
+    let mut batch = open.batch();
+    batch.put(&users, "bob", "3").unwrap().put(&users, "cyd", "4").unwrap();
+    batch.put(open.default_keyspace(), "b", "5").unwrap();
+    open.commit(batch).unwrap();
+    users.put("dan", "6").unwrap();
+    drop(users);
+    open.close().unwrap();
+    let keys = |more: &[&str]| -> Vec<String> {
+        let said = bifold(&[&["changes", text(&db)], more].concat()).ok();
+        said.lines().map(|line| line.split('\t').nth(3).unwrap().to_owned()).collect()
+    };
+    assert_eq!(keys(&[]), ["a", "ada", "bob", "cyd", "b", "dan"]);
+    assert_eq!(keys(&["--keyspace", "users"]), ["ada", "bob", "cyd", "dan"]);
+    assert_eq!(keys(&["--keyspace", "default"]), ["a", "b"]);
+    // A commit is printed whole, as far as it was asked for; operations that are not printed do not count.
+    assert_eq!(keys(&["--keyspace", "users", "--limit", "1"]), ["ada"]);
+    assert_eq!(keys(&["--keyspace", "users", "--limit", "2"]), ["ada", "bob", "cyd"]);
+    assert_eq!(keys(&["--keyspace", "default", "--limit", "2"]), ["a", "b"]);
+    assert_eq!(keys(&["--limit", "0"]), [""; 0]);
+    let objects = bifold(&["changes", text(&db), "--keyspace", "users", "--json"]).json();
+    let ends: Vec<_> = objects.iter().map(|object| object["ends_commit"].as_bool().unwrap()).collect();
+    assert_eq!(ends, [true, false, true, true], "{objects:?}");
+    let said = bifold(&["changes", text(&db), "--keyspace", "nobody"]).refused(2);
+    assert!(said.contains("no keyspace `nobody`"), "{said}");
+}
