@@ -234,6 +234,18 @@ fn a_setting_and_performance_need_each_other() {
     }
 }
 
+/// Nothing is measured with other options than those that were given.
+#[test]
+fn options_that_a_run_does_not_take_are_refused() {
+    for names in [&["performance", "--setting", "cache"][..], &["hashkv-e1"]] {
+        for (given, value) in [("--set", "durability=sync"), ("--options", "x.toml"), ("--durability", "sync")] {
+            let args = [&["lab", "run"], names, &["--out", "/nonexistent/bifold", given, value]].concat();
+            let said = bifold(&args).refused(2);
+            assert!(said.contains(given) && said.contains("bifold lab compare"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn stores_are_compared_and_unknown_ones_named() {
     let scratch = Scratch::new();

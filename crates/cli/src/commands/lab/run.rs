@@ -46,7 +46,8 @@ device   6 GiB, and 1 GiB of memory for each store, page cache included: reads w
 large    40 GiB, as in the papers; needs four times that on disk, unikv-e4 twelve times
 
 Verdicts follow rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
-saving, 0.8 to 1.25 for figures that should be alike. Experiments with equal runs share them.
+saving, 0.8 to 1.25 for figures that should be alike. Experiments with equal runs share them. They decide the options \
+of their stores, so --set, --options and --durability are refused; `bifold lab compare` takes --set and --durability.
 
 The page cache is as earlier steps left it; with --cold it is empty before steps that only read. With --memory, each \
 store's process gets at most that much memory, page cache included, so data can exceed memory. That needs Linux \
@@ -213,6 +214,7 @@ impl RunArgs {
 
 /// `bifold lab run`
 pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
+    refuse_options(global)?;
     let session = args.how.session(args.scale, args.subject()?);
     let experiments = session.named(&args.names)?;
     let dir = args.how.out.as_deref().unwrap_or(Path::new(OUT));
@@ -229,6 +231,19 @@ pub fn run(args: &RunArgs, global: &Global, out: &mut Output) -> Result<()> {
     }
     let page = report::write(dir, &session, &runs)?;
     hint(&page, global, out)
+}
+
+/// Experiments decide the options of their stores.
+fn refuse_options(global: &Global) -> Result<()> {
+    let given = [
+        ("--set", !global.set.is_empty()),
+        ("--options", global.options.is_some()),
+        ("--durability", global.durability.is_some()),
+    ];
+    let Some((given, _)) = given.into_iter().find(|(_, is_given)| *is_given) else { return Ok(()) };
+    let why = "experiments decide the options of their stores: leave it out, or use `bifold lab compare` with --set \
+               and --durability";
+    Err(Failure::trouble(format!("`lab run` does not take {given}: {why}")))
 }
 
 /// Makes missing runs.
