@@ -182,14 +182,18 @@ impl Step {
     /// Whether it writes nothing.
     #[must_use]
     pub fn only_reads(&self) -> bool {
-        use Workload::{Missing, Read, Scan, YcsbC};
-        matches!(self.act, Act::Run(Missing | Read | Scan | YcsbC))
+        use Workload::{Missing, Read, Scan, ScanBack, YcsbC};
+        matches!(self.act, Act::Run(Missing | Read | Scan | ScanBack | YcsbC))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::{
+        NAMES,
+        Operation::{Insert, ReadModifyWrite, Update},
+    };
 
     fn spec() -> Spec {
         Spec {
@@ -205,6 +209,16 @@ mod tests {
             ],
             page_cache: PageCache::Warm,
             process_memory: None,
+        }
+    }
+
+    #[test]
+    fn steps_that_only_read_are_those_without_an_operation_that_writes() {
+        for (name, workload) in NAMES {
+            let mix = workload.mix(&Plan::default());
+            let reads = |operation| !matches!(operation, Insert | Update | ReadModifyWrite);
+            let only_reads = mix.is_some_and(|mix| reads(mix.first.0) && reads(mix.rest));
+            assert_eq!(Step::new(name, workload).only_reads(), only_reads, "{name}");
         }
     }
 

@@ -103,7 +103,7 @@ pub struct Mix {
 }
 
 /// Every workload with its name.
-const NAMES: [(&str, Workload); 18] = [
+pub(crate) const NAMES: [(&str, Workload); 18] = [
     ("load", Workload::Load),
     ("insert", Workload::Insert),
     ("update", Workload::Update),
