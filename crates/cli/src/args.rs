@@ -132,7 +132,8 @@ pub enum Command {
             they do not exist.\n\n\
             tsv    KEY, a tab, VALUE; \\\\ \\t \\n \\r and \\xHH stand for backslash, tab, newline, carriage return \
             and any byte\n\
-            jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8\n\
+            jsonl  {\"key\":\"…\",\"value\":\"…\"}, or key_base64 and value_base64 for bytes that are not UTF-8; \
+            expires_at_ms, milliseconds since 1970 or null for never, where the keyspace's ttl is not to decide\n\
             dir    relative paths are keys, contents are values; symbolic links are not followed\n\n\
             The file is read twice: first to check all of it, then to import it. If a line is wrong, it is reported as \
             FILE:LINE, nothing is written and the exit code is 2. FILE may be - for standard input, or a pipe: the \
@@ -151,7 +152,8 @@ pub enum Command {
     /// Write all keys and values to standard output, in key order.
     #[command(
         long_about = "Write all keys and values to standard output, in key order, in a format that `import` reads back \
-            exactly.\n\n\
+            exactly. With jsonl that is true of the instants at which entries expire, too. tsv cannot say them: \
+            entries that expire are refused, and others get the ttl of the keyspace that they are imported into.\n\n\
             Damage ends it with exit code 2. With --skip-damaged it goes on behind damaged blocks of tables and leaves \
             out values that cannot be read. Each is reported on standard error with file and offset, as JSON with \
             --json, and the exit code is 1. For a block the report has the keys between which something is missing: \

@@ -15,7 +15,7 @@ use bifold::{Access, Error, Keyspace, Pair, ValueReader};
 use crate::{
     args::{DelArgs, GetArgs, Global, PutArgs, ScanArgs, Typed},
     failure::{Failure, Result},
-    formats::{self, escape, jsonl, tsv},
+    formats::{self, Expires, escape, jsonl, tsv},
     open,
     output::Output,
 };
@@ -147,7 +147,7 @@ pub fn get(args: &GetArgs, global: &Global, out: &mut Output) -> Result<()> {
     let mut line = Vec::new();
     if global.json {
         let pair = keyspace.range(&key[..]..=&key[..]).next().transpose()?.ok_or_else(no_key)?;
-        jsonl::write(&key, Some(&pair.value()?), pair.expires_at(), &mut line);
+        jsonl::write(&key, Some(&pair.value()?), Expires::at(pair.expires_at()), &mut line);
         return out.bytes(&line);
     }
     if args.raw || !(args.typed.escape || io::stdout().is_terminal()) {
@@ -228,7 +228,7 @@ pub fn scan(args: &ScanArgs, global: &Global, out: &mut Output) -> Result<()> {
         let value = if args.keys_only { None } else { Some(pair.value()?) };
         line.clear();
         match (global.json, &value) {
-            (true, value) => jsonl::write(pair.key(), value.as_deref(), pair.expires_at(), &mut line),
+            (true, value) => jsonl::write(pair.key(), value.as_deref(), Expires::at(pair.expires_at()), &mut line),
             (false, Some(value)) => tsv::write(pair.key(), value, &mut line),
             (false, None) => {
                 escape::escape(pair.key(), &mut line);

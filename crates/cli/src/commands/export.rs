@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::{
     args::{ExportArgs, Global},
     failure::{Failure, Result},
-    formats::{Format, base64, escape, jsonl, tsv},
+    formats::{Expires, Format, base64, escape, jsonl, tsv},
     open,
     output::{Output, counted},
     progress::Progress,
@@ -27,7 +27,8 @@ pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
     let (db, keyspace) = open::existing_keyspace(&args.db, global, Access::ReadOnly)?;
     let estimate = db.stats().keyspaces.iter().find(|k| k.name == global.keyspace).map_or(0, |k| k.entries_estimate);
     let progress = Progress::count("exporting", estimate);
-    let mut lines = EntryLines { format, line: Vec::new(), progress };
+    let has_ttl = keyspace.options().ttl.is_some();
+    let mut lines = EntryLines { format, has_ttl, line: Vec::new(), progress };
     if args.skip_damaged {
         return around_damage(&keyspace, global, &mut lines, out);
     }
@@ -41,15 +42,24 @@ pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {
 /// The lines of the output.
 struct EntryLines {
     format: Format,
+    /// Whether entries of the keyspace expire unless they are told not to.
+    has_ttl: bool,
     line: Vec<u8>,
     progress: Progress,
 }
 
 impl EntryLines {
+    fn expires(&self, pair: &Pair) -> Expires {
+        match Expires::at(pair.expires_at()) {
+            Expires::Unsaid if self.has_ttl => Expires::Never,
+            known => known,
+        }
+    }
+
     fn write(&mut self, pair: &Pair, value: &Value, out: &mut Output) -> Result<()> {
         self.line.clear();
         match self.format {
-            Format::Jsonl => jsonl::write(pair.key(), Some(value), pair.expires_at(), &mut self.line),
+            Format::Jsonl => jsonl::write(pair.key(), Some(value), self.expires(pair), &mut self.line),
             Format::Tsv | Format::Dir if pair.expires_at().is_some() => {
                 return Err(Failure::trouble(format!(
                     "key `{}` expires, which lines of format tsv cannot say: use --format jsonl",

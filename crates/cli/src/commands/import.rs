@@ -13,7 +13,7 @@ use std::{
     io::{self, BufWriter, Read, Seek, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
-    time::{Duration, Instant, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bifold::{Batch, Db, Ingest, Keyspace};
@@ -22,7 +22,7 @@ use serde::Serialize;
 use crate::{
     args::{Global, ImportArgs},
     failure::{Failure, Result},
-    formats::{Entry, Format, lines, tree},
+    formats::{Entry, Expires, Format, lines, tree},
     open,
     output::{self, Output},
     progress::Progress,
@@ -237,7 +237,7 @@ fn write((db, keyspace): (&Db, &Keyspace), input: &Checked, ingests: bool) -> Re
             let progress = Progress::bytes("importing", tree.bytes);
             for file in &tree.files {
                 let (key, value) = (file.key.clone(), tree::content(file)?);
-                writer.put(&Entry { key, value, expires_at_ms: None })?;
+                writer.put(&Entry { key, value, expires: Expires::Unsaid })?;
                 progress.advance(file.bytes);
             }
             writer.done.skipped = tree.skipped;
@@ -262,6 +262,16 @@ struct Writer<'a> {
     done: Imported,
 }
 
+/// When an entry expires, if its line says so: at an instant, or never.
+fn until(expires: Expires) -> Option<Option<SystemTime>> {
+    match expires {
+        Expires::Unsaid => None,
+        Expires::Never => Some(None),
+        // Later than any clock can say: for good.
+        Expires::AtMillis(millis) => Some(UNIX_EPOCH.checked_add(Duration::from_millis(millis))),
+    }
+}
+
 impl Writer<'_> {
     fn put(&mut self, entry: &Entry) -> Result<()> {
         if self.ascends && *entry.key <= *self.last {
@@ -271,14 +281,14 @@ impl Writer<'_> {
         if self.ascends { self.ingest(entry) } else { self.gather(entry) }
     }
 
-    fn ingest(&mut self, Entry { key, value, expires_at_ms }: &Entry) -> Result<()> {
+    fn ingest(&mut self, Entry { key, value, expires }: &Entry) -> Result<()> {
         let (ingest, bytes) = match &mut self.ingest {
             Some(open) => open,
             none => none.insert((self.keyspace.ingest()?, 0)),
         };
-        match expires_at_ms.map(Duration::from_millis) {
+        match until(*expires) {
             None => ingest.put(key, value)?,
-            Some(time) => ingest.put_until(key, value, UNIX_EPOCH.checked_add(time))?,
+            Some(until) => ingest.put_until(key, value, until)?,
         }
         *bytes += (key.len() + value.len()) as u64;
         self.done.entries += 1;
@@ -294,11 +304,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn gather(&mut self, Entry { key, value, expires_at_ms }: &Entry) -> Result<()> {
-        match expires_at_ms.map(Duration::from_millis) {
+    fn gather(&mut self, Entry { key, value, expires }: &Entry) -> Result<()> {
+        match until(*expires) {
             None => self.batch.put(self.keyspace, key, value)?,
-            // Later than any clock can say: for good.
-            Some(time) => self.batch.put_until(self.keyspace, key, value, UNIX_EPOCH.checked_add(time))?,
+            Some(until) => self.batch.put_until(self.keyspace, key, value, until)?,
         };
         self.done.entries += 1;
         self.done.bytes += (key.len() + value.len()) as u64;

@@ -1,14 +1,12 @@
 //! One JSON object per line: `{"key":"…","value":"…"}`; bytes that are not UTF-8 as `key_base64`, `value_base64`. An
-//! entry that expires has `expires_at_ms`, too: milliseconds since the beginning of 1970.
+//! entry that expires has `expires_at_ms`, too: milliseconds since the beginning of 1970. There `null` says that it
+//! never does; where nothing is said, the keyspace's `ttl` decides.
 
-use std::{
-    borrow::Cow,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Entry, base64};
+use super::{Entry, Expires, base64};
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,14 +19,23 @@ struct EntryLine<'a> {
     value: Option<Cow<'a, str>>,
     #[serde(skip_serializing_if = "Option::is_none", borrow)]
     value_base64: Option<Cow<'a, str>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expires_at_ms: Option<u64>,
+    /// `Some(None)` is `null`.
+    #[serde(skip_serializing_if = "Option::is_none", default, deserialize_with = "said")]
+    expires_at_ms: Option<Option<u64>>,
+}
+
+/// A field that is there, `null` or not.
+fn said<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(field).map(Some)
 }
 
 /// Appends a line to `out`. Without a value it has only a key, for listings of keys; [`read`] refuses such a line.
-pub fn write(key: &[u8], value: Option<&[u8]>, expires_at: Option<SystemTime>, out: &mut Vec<u8>) {
-    let millis = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
-    let expires_at_ms = expires_at.map(millis);
+pub fn write(key: &[u8], value: Option<&[u8]>, expires: Expires, out: &mut Vec<u8>) {
+    let expires_at_ms = match expires {
+        Expires::Unsaid => None,
+        Expires::Never => Some(None),
+        Expires::AtMillis(millis) => Some(Some(millis)),
+    };
     let (key, key_base64) = split(key);
     let (value, value_base64) = value.map_or((None, None), split);
     let line = EntryLine { key, key_base64, value, value_base64, expires_at_ms };
@@ -52,7 +59,12 @@ fn split(bytes: &[u8]) -> (Option<Cow<'_, str>>, Option<Cow<'_, str>>) {
 pub fn read(line: &[u8]) -> Result<Entry, String> {
     let line: EntryLine<'_> = serde_json::from_slice(line).map_err(|e| describe(&e))?;
     let (key, value) = (join("key", line.key, line.key_base64)?, join("value", line.value, line.value_base64)?);
-    Ok(Entry { key, value, expires_at_ms: line.expires_at_ms })
+    let expires = match line.expires_at_ms {
+        None => Expires::Unsaid,
+        Some(None) => Expires::Never,
+        Some(Some(millis)) => Expires::AtMillis(millis),
+    };
+    Ok(Entry { key, value, expires })
 }
 
 fn join(what: &str, text: Option<Cow<'_, str>>, base64: Option<Cow<'_, str>>) -> Result<Vec<u8>, String> {

@@ -112,13 +112,13 @@ pub fn parse(line: &[u8], format: Format) -> std::result::Result<Entry, String> 
 mod tests {
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{super::Expires, *};
 
     fn write(format: Format, key: &[u8], value: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match format {
             Format::Tsv => tsv::write(key, value, &mut out),
-            _ => jsonl::write(key, Some(value), None, &mut out),
+            _ => jsonl::write(key, Some(value), Expires::Unsaid, &mut out),
         }
         out
     }
@@ -129,7 +129,7 @@ mod tests {
             for format in [Format::Tsv, Format::Jsonl] {
                 let line = write(format, &key, &value);
                 prop_assert_eq!(line.iter().filter(|&&b| b == b'\n').count(), 1);
-                let entry = Entry { key: key.clone(), value: value.clone(), expires_at_ms: None };
+                let entry = Entry { key: key.clone(), value: value.clone(), expires: Expires::Unsaid };
                 prop_assert_eq!(parse(without_end(&line), format), Ok(entry));
             }
         }
@@ -137,7 +137,7 @@ mod tests {
         #[test]
         fn any_line_is_read_or_refused(line: Vec<u8>) {
             for format in [Format::Tsv, Format::Jsonl] {
-                if let Ok(entry) = parse(&line, format).map(|entry| Entry { expires_at_ms: None, ..entry }) {
+                if let Ok(entry) = parse(&line, format).map(|entry| Entry { expires: Expires::Unsaid, ..entry }) {
                     let again = write(format, &entry.key, &entry.value);
                     prop_assert_eq!(parse(without_end(&again), format), Ok(entry));
                 }
@@ -149,10 +149,16 @@ mod tests {
     fn a_line_has_when_its_entry_expires() {
         let mut line = Vec::new();
         let at = std::time::UNIX_EPOCH + std::time::Duration::from_millis(1_764_000_000_123);
-        jsonl::write(b"k", Some(b"v"), Some(at), &mut line);
-        assert_eq!(line, b"{\"key\":\"k\",\"value\":\"v\",\"expires_at_ms\":1764000000123}\n");
-        let entry = parse(without_end(&line), Format::Jsonl).unwrap();
-        assert_eq!(entry.expires_at_ms, Some(1_764_000_000_123));
+        for (expires, said) in [
+            (Expires::at(Some(at)), ",\"expires_at_ms\":1764000000123"),
+            (Expires::Never, ",\"expires_at_ms\":null"),
+            (Expires::at(None), ""),
+        ] {
+            line.clear();
+            jsonl::write(b"k", Some(b"v"), expires, &mut line);
+            assert_eq!(line, format!("{{\"key\":\"k\",\"value\":\"v\"{said}}}\n").as_bytes());
+            assert_eq!(parse(without_end(&line), Format::Jsonl).unwrap().expires, expires);
+        }
     }
 
     /// Such lines have no end: they are refused long before memory is full.

@@ -7,6 +7,8 @@ pub mod lines;
 pub mod tree;
 pub mod tsv;
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use clap::ValueEnum;
 
 /// The format of keys and values in a file.
@@ -15,7 +17,7 @@ pub enum Format {
     /// KEY, a tab, VALUE; backslash, tab, newline, carriage return and other special bytes escaped.
     Tsv,
     /// One JSON object per line: {"key":"…","value":"…"}, or key_base64 and value_base64 for bytes that are not
-    /// UTF-8; expires_at_ms for an entry that expires.
+    /// UTF-8; expires_at_ms for an entry that expires, null for one that never does whatever the keyspace's ttl is.
     Jsonl,
     /// A directory: relative paths are keys, contents are values.
     Dir,
@@ -28,8 +30,27 @@ pub struct Entry {
     pub key: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
-    /// When it expires, in milliseconds since the beginning of 1970.
-    pub expires_at_ms: Option<u64>,
+    /// When it expires.
+    pub expires: Expires,
+}
+
+/// What a line says about the end of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expires {
+    /// Nothing: the keyspace's `ttl` decides.
+    Unsaid,
+    /// It never does.
+    Never,
+    /// Milliseconds since the beginning of 1970.
+    AtMillis(u64),
+}
+
+impl Expires {
+    /// That of an entry in a database; for one that does not expire, nothing is said.
+    pub fn at(instant: Option<SystemTime>) -> Self {
+        let millis = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
+        instant.map_or(Self::Unsaid, |at| Self::AtMillis(millis(at)))
+    }
 }
 
 /// Checks what a store would refuse, with messages for command line users.

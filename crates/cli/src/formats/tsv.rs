@@ -1,6 +1,6 @@
 //! KEY, a tab, VALUE, a newline; both escaped as in [`super::escape`].
 
-use super::{Entry, escape};
+use super::{Entry, Expires, escape};
 
 /// Appends a line to `out`.
 pub fn write(key: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -23,5 +23,5 @@ pub fn read(line: &[u8]) -> Result<Entry, String> {
         return Err("there is more than one tab: a tab within a key or value is written \\t".to_owned());
     }
     let field = |what: &str, text: &str| escape::unescape(text).map_err(|why| format!("in the {what}, {why}"));
-    Ok(Entry { key: field("key", key)?, value: field("value", value)?, expires_at_ms: None })
+    Ok(Entry { key: field("key", key)?, value: field("value", value)?, expires: Expires::Unsaid })
 }

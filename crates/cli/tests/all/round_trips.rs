@@ -3,7 +3,10 @@
 use std::{
     fs,
     io::{BufRead, BufReader, Read},
+    time::{Duration, UNIX_EPOCH},
 };
+
+use bifold::{Db, KeyspaceOptions, Options};
 
 use super::{Scratch, bifold, bifold_with_input, command, text};
 
@@ -159,4 +162,40 @@ fn a_full_disk_is_an_error() {
     let output = command(&["export", text(&db)]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("cannot write to standard output"));
+}
+
+/// A keyspace's default is for what is new; what was kept for good stays so in a copy with the same default.
+#[test]
+fn what_does_not_expire_does_not_begin_to() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let long = "v".repeat(2000);
+    let hour = KeyspaceOptions { ttl: Some(Duration::from_secs(3600)), ..KeyspaceOptions::default() };
+    let open = Db::open_with(&db, Options { keyspace: hour, ..Options::default() }).unwrap();
+    for n in 0..1000 {
+        let until = (n % 2 == 1).then(|| UNIX_EPOCH + Duration::from_secs(5_000_000_000));
+        open.default_keyspace().put_until(format!("k{n:04}"), &long, until).unwrap();
+    }
+    open.close().unwrap();
+    let jsonl = bifold(&["export", text(&db), "--format", "jsonl"]).out;
+    let file = scratch.write("all.jsonl", &jsonl);
+    let (ingested, logged) = (scratch.path("ingested"), scratch.path("logged"));
+    let ttl = ["--set", "keyspace.ttl=1h"];
+    bifold(&[&["import", text(&ingested), text(&file)][..], &ttl].concat()).ok();
+    bifold(&[&["import", text(&logged), text(&file), "--no-ingest"][..], &ttl].concat()).ok();
+    // A line that says nothing is new, and expires.
+    let new = scratch.write("new.jsonl", "{\"key\":\"new\",\"value\":\"v\"}\n");
+    for copy in [&ingested, &logged] {
+        assert!(bifold(&["export", text(copy), "--format", "jsonl"]).out == jsonl, "{}", copy.display());
+        bifold(&["import", text(copy), text(&new)]).ok();
+        let open = Db::open(copy).unwrap();
+        let expires = |key: &str| {
+            open.default_keyspace().iter().find_map(|pair| {
+                let pair = pair.unwrap();
+                (pair.key() == key.as_bytes()).then(|| pair.expires_at().is_some())
+            })
+        };
+        assert_eq!((expires("k0000"), expires("k0001"), expires("new")), (Some(false), Some(true), Some(true)));
+        open.close().unwrap();
+    }
 }
