@@ -332,7 +332,7 @@ impl Options {
 
 /// Why options cannot be read from `text`, with the line.
 fn unreadable(text: &str) -> Error {
-    // One more reader accepts integers that TOML has not.
+    // The reader of options takes larger integers than a table of TOML can hold.
     let too_large = || Error::invalid("options", "a number is too large: write it with a unit, such as \"64GiB\"");
     Options::from_toml(text).err().unwrap_or_else(too_large)
 }

@@ -298,8 +298,10 @@ impl Check<'_> {
             let ingests = self.patiently(|| kept_logs::arrived_ingests(&self.dir, log, state.last_seqno));
             for ingest in ingests.into_iter().flatten() {
                 let name = names::ingest(ingest.file);
-                if self.dir.len(&name).is_ok_and(|len| len.is_none()) {
-                    // A copy has the log and not the file. A feed is told that these changes are gone.
+                // A copy has the log and not the file: a feed is told that these changes are gone. But what has come
+                // since the manifest was begun is of this database.
+                let may_be_gone = ingest.file < state.begun_next_file;
+                if may_be_gone && self.dir.len(&name).is_ok_and(|len| len.is_none()) {
                     continue;
                 }
                 self.begin(&name, progress);

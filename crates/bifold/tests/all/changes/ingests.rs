@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -10,6 +11,7 @@ use std::{
 
 use bifold::{Access, Backup, Change, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, RetainChanges};
 use bifold_io::{
+    FileSystem,
     faulty::FaultyFs,
     memory::{Fate, MemoryFs, OpKind},
 };
@@ -193,6 +195,14 @@ fn copies_say_that_the_changes_of_an_ingest_are_gone() {
         bed.ks().put(key(5), "after").unwrap();
         let all = changes_after(bed.db(), 0);
         let (before, after) = (all[0].seqno, &all[201..]);
+        // The database itself has the file: without it, it is damaged.
+        let damaged = bed.fs.fork();
+        let is_of_ingest = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "ingest");
+        let lost = damaged.files().iter().find(is_of_ingest).unwrap().clone();
+        damaged.remove(&lost).unwrap();
+        let env = Env { fs: Arc::new(damaged), ..bed.env() };
+        let problems = bifold::verify_in(&env, "/db", |_| {}).unwrap().problems;
+        assert!(problems.iter().any(|problem| problem.to_string().contains("ingest")), "{placement:?}: {problems:?}");
         bed.db().checkpoint("/checkpoint").unwrap();
         bed.db().backup("/backups").unwrap();
         Backup::open_in(bed.env(), "/backups").unwrap().restore("/restored").unwrap();
