@@ -43,6 +43,7 @@ use crate::{
     experiment::Experiment,
     record::Run,
     scale::Scale,
+    session::Subject,
     spec::{PageCache, Spec},
 };
 
@@ -55,6 +56,8 @@ pub struct Page<'a> {
     pub runs: &'a [Run],
     /// The size of the experiments.
     pub scale: Scale,
+    /// What was measured.
+    pub subject: &'a Subject,
     /// The command that made the page; may be empty.
     pub command: String,
 }
@@ -98,12 +101,9 @@ fn standalone(finding: &Finding<'_>, chart: usize) -> Option<String> {
 }
 
 /// The command that makes the runs of an experiment, with the settings that hold for all of them.
-fn command(finding: &Finding<'_>, scale: Scale) -> String {
-    let mut command = match finding.experiment.name {
-        "compare" => "bifold lab compare".to_owned(),
-        "real" => "bifold lab run real --input FILE".to_owned(),
-        name => format!("bifold lab run {name}"),
-    };
+fn command(finding: &Finding<'_>, page: &Page<'_>) -> String {
+    let scale = page.scale;
+    let mut command = page.subject.command(finding.experiment.name);
     command += &format!(" --scale {scale}");
     if let Some(arm) = finding.experiment.arms.first() {
         let Spec { plan, page_cache, process_memory, .. } = &arm.spec;

@@ -210,8 +210,10 @@ impl<'a> Runner<'a> {
 
     /// A phase that is one call of the store, which returns whether it has ended.
     fn single(&self, call: impl FnOnce(&dyn Store) -> Result<bool>) -> Result<Done> {
-        let operations = u64::from(call(self.store)?);
-        Ok(Done { counts: Counts { operations, ..Counts::default() }, ..Done::default() })
+        watched(&self.dir, || {
+            let operations = u64::from(call(self.store)?);
+            Ok(Done { counts: Counts { operations, ..Counts::default() }, ..Done::default() })
+        })
     }
 
     /// A phase of many operations on all threads.
@@ -239,7 +241,7 @@ impl<'a> Runner<'a> {
             stream: self.stream.unwrap_or(self.phases),
             done: &self.done,
         };
-        let result = work(&task, &chooser, operations, &self.dir);
+        let result = watched(&self.dir, || work(&task, &chooser, operations));
         let reached = if loading { self.plan.keys } else { next_insert.load(Relaxed) };
         self.count = self.count.max(reached);
         self.live.reached(self.count);
@@ -247,13 +249,37 @@ impl<'a> Runner<'a> {
     }
 }
 
-/// Divides `operations` among the plan's threads and waits for them; meanwhile it watches the directory and the clock.
-fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Result<Done> {
-    let threads = task.plan.threads as u64;
+/// Does `work`, and watches the directory and the clock meanwhile.
+fn watched(dir: &Path, work: impl FnOnce() -> Result<Done>) -> Result<Done> {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let watcher = scope.spawn(|| watch(dir, &ended));
         let bystander = scope.spawn(|| WatchedAll::until(&ended));
+        let done = {
+            // Those who watch end even if `work` panics, so that the panic is seen.
+            let _end = End(&ended);
+            work()
+        };
+        watcher.thread().unpark();
+        let dir_bytes_max = watcher.join().unwrap_or(0);
+        let watched = bystander.join().unwrap_or_default();
+        done.map(|done| Done { dir_bytes_max, watched, ..done })
+    })
+}
+
+/// Says that something has ended, when it is dropped.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Divides `operations` among the plan's threads and waits for them.
+fn work(task: &Task<'_>, chooser: &Chooser, operations: u64) -> Result<Done> {
+    let threads = task.plan.threads as u64;
+    thread::scope(|scope| {
         let share = |thread| operations / threads + u64::from(thread < operations % threads);
         let workers: Vec<_> = (0..threads)
             .map(|thread| (Worker::new(task, thread, chooser.clone()), share(thread)))
@@ -272,11 +298,7 @@ fn work(task: &Task<'_>, chooser: &Chooser, operations: u64, dir: &Path) -> Resu
                 (Err(_), _) => {}
             }
         }
-        ended.store(true, Relaxed);
-        watcher.thread().unpark();
-        let dir_bytes_max = watcher.join().unwrap_or(0);
-        let watched = bystander.join().unwrap_or_default();
-        done.map(|done| Done { dir_bytes_max, watched, ..done })
+        done
     })
 }
 

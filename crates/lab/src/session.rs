@@ -44,6 +44,19 @@ pub enum Subject {
     Real(Input),
 }
 
+impl Subject {
+    /// The command that makes the runs of one of its experiments, but for what the whole results directory shares.
+    #[must_use]
+    pub fn command(&self, experiment: &str) -> String {
+        match self {
+            Self::Papers => format!("bifold lab run {experiment}"),
+            Self::Compare(comparison) => comparison.command(),
+            Self::Performance(setting) => format!("bifold lab run performance --setting {}", setting.name()),
+            Self::Real(_) => "bifold lab run real --input FILE".to_owned(),
+        }
+    }
+}
+
 impl Default for Session {
     fn default() -> Self {
         Self {

@@ -249,8 +249,9 @@ impl Simulation {
         if units == 0 || self.files == 0 || self.groups == 0 {
             return wrong("there must be at least one file and one group (--files, --groups)".to_owned());
         }
-        if u64::from(self.keys) < 16 * u64::from(units) {
-            return wrong(format!("{} keys in {units} files or groups: give --keys {} or more", self.keys, 16 * units));
+        let keys_least = 16 * u64::from(units);
+        if u64::from(self.keys) < keys_least {
+            return wrong(format!("{} keys in {units} files or groups: give --keys {keys_least} or more", self.keys));
         }
         if self.updates < 2 {
             return wrong("give --updates 2 or more: what the second half of them writes is the result".to_owned());

@@ -130,14 +130,13 @@ impl<'a> Data<'a> {
         self.figure(series, Some(x), step, metric).map(|figure| figure.median)
     }
 
-    /// Medians over the parameter, by ascending parameter.
+    /// Medians over the parameter, by ascending parameter; none unless all values of the parameter have been run. A
+    /// claim about a curve, such as its least point, would otherwise hold of the part that somebody ran.
     #[must_use]
     pub fn over(&self, series: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
-        let mut points: Vec<(f64, f64)> = self
-            .measured()
-            .filter(|(arm, _)| arm.series == series)
-            .filter_map(|(arm, _)| Some((arm.x?, self.at(series, arm.x?, step, metric)?)))
-            .collect();
+        let of_series = self.arms.iter().filter(|(arm, _)| arm.series == series && arm.x.is_some());
+        let point = |(arm, _): &(&Arm, Vec<&Run>)| Some((arm.x?, self.at(series, arm.x?, step, metric)?));
+        let mut points: Vec<(f64, f64)> = of_series.map(point).collect::<Option<_>>().unwrap_or_default();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         points
     }
@@ -154,11 +153,13 @@ impl<'a> Data<'a> {
         Some(self.at(a, x, step, metric)? / self.at(b, x, step, metric)?)
     }
 
-    /// The ratios of a figure of one series to that of another, where both were measured, by ascending parameter.
+    /// The ratios of a figure of one series to that of another, by ascending parameter; none unless both have been run
+    /// at all of its values.
     #[must_use]
     pub fn ratios(&self, a: &str, b: &str, step: &str, metric: &str) -> Vec<(f64, f64)> {
         let points = self.over(a, step, metric).into_iter();
-        points.filter_map(|(x, figure)| Some((x, figure / self.at(b, x, step, metric)?))).collect()
+        let ratio = |(x, figure)| Some((x, figure / self.at(b, x, step, metric)?));
+        points.map(ratio).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// A figure summed up over steps.
@@ -172,22 +173,41 @@ impl<'a> Data<'a> {
 const TOTALS: [&str; 3] = [WRITTEN, READ, SECONDS];
 
 /// A figure of a run's step; the sum, if the metric has several figures by source, and the median, if the run makes the
-/// step several times. If the step ended by its time limit,
-/// totals are those of all its operations, at the rate of those that were done: otherwise the slowest store would write
-/// least.
+/// step several times. If the step ended by its time limit, totals are those of all its operations, at the rate of
+/// those that were done: otherwise the slowest store would write least.
 #[must_use]
 pub fn of_step(run: &Run, step: &str, metric: &str) -> Option<f64> {
-    let figure = |record: &Value| {
-        let figure = match record.pointer(metric)? {
-            Value::Object(by_source) => by_source.values().filter_map(Value::as_f64).sum(),
-            figure => figure.as_f64()?,
-        };
-        let share = if TOTALS.contains(&metric) { share_done(run, step, record) } else { 1.0 };
-        Some(figure / share)
+    let limited = run.spec.plan.time_max.is_some();
+    let figure = |(at, record): (usize, &Value)| match metric {
+        WRITE_AMP if limited => write_amp(run, &run.steps[..=at]),
+        _ if TOTALS.contains(&metric) => Some(number(record, metric)? / share_done(run, step, record)),
+        _ => number(record, metric),
     };
     let mut figures: Vec<f64> = records(run, step).filter_map(figure).collect();
     figures.sort_by(f64::total_cmp);
     middle(&figures)
+}
+
+/// A figure of a record; the sum, if the metric has several figures by source.
+fn number(record: &Value, metric: &str) -> Option<f64> {
+    match record.pointer(metric)? {
+        Value::Object(by_source) => Some(by_source.values().filter_map(Value::as_f64).sum()),
+        figure => figure.as_f64(),
+    }
+}
+
+/// [`WRITE_AMP`] of all operations of these steps, some of which ended by their time limit: otherwise a slow store's
+/// updates would weigh less than a fast one's.
+fn write_amp(run: &Run, steps: &[Value]) -> Option<f64> {
+    let total = |metric| {
+        let scaled = |record: &Value| {
+            let figure = number(record, metric)?;
+            Some(figure / record["step"].as_str().map_or(1.0, |step| share_done(run, step, record)))
+        };
+        steps.iter().map(scaled).sum::<Option<f64>>()
+    };
+    let put = total("/user_bytes_written").filter(|&bytes| bytes > 0.0)?;
+    Some(total(WRITTEN)? / put)
 }
 
 /// The number of steps that ended by their time limit.
@@ -197,16 +217,19 @@ pub fn cut_short(run: &Run) -> usize {
     let is_cut = |step: &Step, record: &Value| {
         share_done(run, &step.name, record) < 1.0 || !step.act.has_rate() && record["operations"] == 0
     };
-    run.spec.steps.iter().filter(|step| records(run, &step.name).any(|record| is_cut(step, record))).count()
+    run.spec.steps.iter().filter(|step| records(run, &step.name).any(|(_, record)| is_cut(step, record))).count()
 }
 
-fn records<'a>(run: &'a Run, step: &'a str) -> impl Iterator<Item = &'a Value> {
-    run.steps.iter().filter(move |record| record["step"] == step || record["step"] == step_in_keys(step))
+/// The records of a step, with their places among all of the run.
+fn records<'a>(run: &'a Run, step: &'a str) -> impl Iterator<Item = (usize, &'a Value)> {
+    let of_step = move |record: &Value| record["step"] == step || record["step"] == step_in_keys(step);
+    run.steps.iter().enumerate().filter(move |(_, record)| of_step(record))
 }
 
 /// The share of a step's operations that were done; 1 where nothing limits its time.
 fn share_done(run: &Run, step: &str, record: &Value) -> f64 {
-    let planned = run.spec.steps.iter().find(|planned| planned.name == step && planned.act.has_rate());
+    let is_it = |planned: &&Step| planned.name == step || step_in_keys(&planned.name) == step;
+    let planned = run.spec.steps.iter().find(is_it).filter(|planned| planned.act.has_rate());
     match (run.spec.plan.time_max, planned, record["operations"].as_u64()) {
         (Some(_), Some(planned), Some(done)) if done > 0 => {
             (done as f64 / run.spec.operations(planned).max(1) as f64).min(1.0)
@@ -256,6 +279,47 @@ mod tests {
         spec.plan.time_max = Some(std::time::Duration::from_secs(1));
         let times = spec.plan.keys as f64 / quarter as f64;
         assert_eq!((of(&spec, WRITTEN), of(&spec, RATE)), ((160.0 * times, 1), (50.0, 1)));
+    }
+
+    #[test]
+    fn amplification_weighs_steps_as_if_none_was_cut_short() {
+        let steps = [Step::new("load", Workload::Load), Step::new("update", Workload::Update)];
+        let mut spec = setup::Setup::bifold(Scale::Tiny, "inline").arm(&setup::plan(1 << 20, 1000, 1), &steps).spec;
+        let keys = spec.plan.keys;
+        let record = |step: &str, operations: u64, times: u64| {
+            let (put, written) = (1000 * operations, times * 1000 * operations);
+            serde_json::json!({"step": step, "operations": operations, "user_bytes_written": put,
+                "bytes_written": {"log": put, "flush": written - put}, "write_amp": 2.2})
+        };
+        let of = |spec: &crate::Spec| {
+            let mut run = run_of(spec, &record("load", keys, 1));
+            // A quarter of the updates, each of which writes seven times its bytes.
+            run.steps.push(record("update", keys / 4, 7));
+            ["load", "update"].map(|step| of_step(&run, step, WRITE_AMP).unwrap())
+        };
+        assert_eq!(of(&spec), [2.2, 2.2], "nothing limits the time");
+        spec.plan.time_max = Some(std::time::Duration::from_secs(1));
+        let [load, update] = of(&spec);
+        assert!(load == 1.0 && (update - 4.0).abs() < 0.01, "{load} {update}");
+    }
+
+    #[test]
+    fn a_curve_says_nothing_until_all_of_it_was_run() {
+        let setup = setup::Setup::bifold(Scale::Tiny, "inline");
+        let steps = [Step::new("update", Workload::Update)];
+        let at =
+            |x: f64, series: &str| setup.clone().named(series).arm_at(x, &setup::plan(1 << 20, x as usize, 1), &steps);
+        let arms = [at(100.0, "ours"), at(1000.0, "ours"), at(100.0, "theirs"), at(1000.0, "theirs")];
+        let record = |rate: f64| serde_json::json!({"step": "update", "operations": 1, "ops_per_sec": rate});
+        // The names of series are not part of a run's key, so both series have the same runs.
+        let runs = [run_of(&arms[0].spec, &record(5.0)), run_of(&arms[1].spec, &record(2.0))];
+        let part = Data::new(&arms, &runs[..1]);
+        assert!(part.over("ours", "update", RATE).is_empty());
+        assert!(part.ratios("ours", "theirs", "update", RATE).is_empty());
+        assert_eq!(part.at("ours", 100.0, "update", RATE), Some(5.0), "the point itself is there");
+        let whole = Data::new(&arms, &runs);
+        assert_eq!(whole.over("ours", "update", RATE), [(100.0, 5.0), (1000.0, 2.0)]);
+        assert_eq!(whole.ratios("ours", "theirs", "update", RATE), [(100.0, 1.0), (1000.0, 1.0)]);
     }
 
     #[test]

@@ -129,7 +129,8 @@ pub fn plan(bytes: u64, value_bytes: usize, seed: u64) -> Plan {
     Plan { keys, key_bytes: KEY_BYTES, sizes: Sizes::Fixed(value_bytes), seed, ..Plan::default() }
 }
 
-/// A plan for `bytes` of entries with values of `sizes`, `mean` bytes on average.
+/// A plan with values of `sizes` and as many keys as `bytes` of entries would have with values of `mean` bytes. Pareto
+/// sizes are 1.18 KB on average: with a mean of 1000 the data are 1.18 times `bytes`.
 #[must_use]
 pub fn plan_of(bytes: u64, sizes: Sizes, mean: usize, seed: u64) -> Plan {
     Plan { sizes, ..plan(bytes, mean, seed) }

@@ -225,8 +225,7 @@ fn least(ratios: &[(f64, f64)]) -> Option<f64> {
 
 /// UniKV over `tiered` at each value of the parameter.
 fn ratios(d: &Data<'_>, step: &str, metric: &str) -> Vec<(f64, f64)> {
-    let ours = d.over("unikv", step, metric).into_iter();
-    ours.filter_map(|(x, ours)| Some((x, ours / d.at("tiered", x, step, metric)?))).collect()
+    d.ratios("unikv", "tiered", step, metric)
 }
 
 fn e4(scale: Scale, seed: u64) -> Experiment {

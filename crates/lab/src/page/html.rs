@@ -40,7 +40,7 @@ pub fn page(page: &Page<'_>, findings: &[Finding<'_>]) -> String {
         ],
     );
     let mut main = vec![top(&summary), overview(findings)];
-    main.extend(findings.iter().map(|finding| section::section(finding, page.scale)));
+    main.extend(findings.iter().map(|finding| section::section(finding, page)));
     main.push(foot());
     let body = element(
         "body",

@@ -108,7 +108,7 @@ fn section(out: &mut String, finding: &Finding<'_>, page: &Page<'_>, pictures: &
             writeln!(out, "![{}]({pictures}/{})", escaped(&title), picture_name(finding, number))?;
         }
     }
-    writeln!(out, "\n`{}`\n", command(finding, page.scale).replace(['`', '\n'], " "))
+    writeln!(out, "\n`{}`\n", command(finding, page).replace(['`', '\n'], " "))
 }
 
 /// Sentences, in which what stands between backticks is code.

@@ -1,7 +1,7 @@
 //! An experiment: its verdict, its rules, its charts, and what made them.
 
 use super::{
-    command, figures,
+    Page, command, figures,
     finding::Finding,
     html::badge,
     markup::{Markup, element, prose, text, words},
@@ -15,14 +15,13 @@ use crate::{
         svg::{self, Colors},
     },
     experiment::{CheckOutcome, check::Rule},
-    scale::Scale,
 };
 
 /// Pictures wider than this have a row of the page for themselves.
 const HALF_A_ROW: f64 = 500.0;
 
 /// The section of an experiment.
-pub fn section(finding: &Finding<'_>, scale: Scale) -> Markup {
+pub fn section(finding: &Finding<'_>, page: &Page<'_>) -> Markup {
     let experiment = finding.experiment;
     let paper = experiment.paper.name();
     let mut parts = vec![
@@ -45,7 +44,7 @@ pub fn section(finding: &Finding<'_>, scale: Scale) -> Markup {
         &[("class", "small made")],
         [
             text("Made by "),
-            words("code", &[], &command(finding, scale)),
+            words("code", &[], &command(finding, page)),
             text(" "),
             words("a", &[("class", "up"), ("href", "#page-experiments")], "↑ All experiments"),
         ],

@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     chart::{Text, letters, outside},
-    experiment,
+    experiment::{self, performance::Setting, rivals::Comparison},
+    session::Session,
 };
 
 fn experiments() -> Vec<Experiment> {
@@ -15,7 +16,8 @@ fn experiments() -> Vec<Experiment> {
 }
 
 fn page<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Page<'a> {
-    Page { experiments, runs, scale: Scale::Small, command: "bifold lab report --scale small".to_owned() }
+    let command = "bifold lab report --scale small".to_owned();
+    Page { experiments, runs, scale: Scale::Small, subject: &Subject::Papers, command }
 }
 
 /// Reads a page as XML: everything is closed, nothing is written twice, no text became an element.
@@ -145,6 +147,27 @@ fn without_runs_everything_is_open() {
     assert!(html.contains("shows that the experiments work"));
     assert!(html.contains("0 runs"), "{html}");
     parsed(&Page { experiments: &[], ..page }.html());
+}
+
+#[test]
+fn a_report_says_how_its_runs_are_made() {
+    let made = |subject: Subject| {
+        let session = Session { scale: Scale::Tiny, subject, ..Session::default() };
+        let experiments = session.experiments();
+        let runs = fixture::runs(&experiments);
+        let page = Page { scale: Scale::Tiny, subject: &session.subject, ..page(&experiments, &runs) };
+        let (markdown, html) = (page.markdown("pictures"), page.html());
+        move |words: &str| markdown.contains(words) && html.contains(words)
+    };
+    let set = vec!["log_bytes=1MiB".to_owned()];
+    let comparison =
+        Comparison { placements: vec!["inline".to_owned()], peers: Vec::new(), set, ..Comparison::default() };
+    assert!(made(Subject::Compare(comparison))(
+        "bifold lab compare --placements inline --peers none --workloads load,update,settle,read,scan,mix \
+         --value-size 1000 --threads 1 --set log_bytes=1MiB --scale tiny --seed 1"
+    ));
+    assert!(made(Subject::Performance(Setting::Cache))("bifold lab run performance --setting cache --scale tiny"));
+    assert!(made(Subject::Papers)("bifold lab run hashkv-e1 --scale tiny --seed 1"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, sync::Mutex};
+use std::{collections::BTreeMap, path::PathBuf, sync::Mutex};
 
 use super::*;
 use crate::{choose::Distribution, store::Entries, values::Sizes};
@@ -8,6 +8,8 @@ use crate::{choose::Distribution, store::Entries, values::Sizes};
 struct MapStore {
     map: Mutex<BTreeMap<Vec<u8>, Vec<u8>>>,
     fault: Option<Fault>,
+    /// A file of 1 MiB that is there for a second while the store waits for background work.
+    needs: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -81,6 +83,11 @@ impl Store for MapStore {
     }
 
     fn wait_idle(&self, end: Option<Instant>) -> Result<bool> {
+        if let Some(file) = &self.needs {
+            std::fs::write(file, vec![0; 1 << 20]).unwrap();
+            thread::sleep(Duration::from_secs(1));
+            std::fs::remove_file(file).unwrap();
+        }
         Ok(end.is_none_or(|end| end > Instant::now()) && self.fault != Some(Fault::Works))
     }
 
@@ -198,6 +205,19 @@ fn a_time_limit_ends_a_phase_but_never_the_load() {
     };
     assert_eq!(operations(&MapStore::default()), [1000, 1, 1], "a wait for background work has time");
     assert_eq!(operations(&MapStore::with(Fault::Works)), [1000, 1, 0]);
+}
+
+#[test]
+fn what_background_work_needs_for_a_moment_counts() {
+    let dir = std::env::temp_dir().join(format!("bifold-lab-needs-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let store = MapStore { needs: Some(dir.join("merge")), ..MapStore::default() };
+    let workloads = [Workload::Load, Workload::Settle];
+    let mut runner = Runner::new(&store, &dir, plan(), &workloads).unwrap();
+    let [load, settle] = workloads.map(|workload| runner.phase(workload).unwrap());
+    std::fs::remove_dir_all(&dir).unwrap();
+    assert_eq!((load.dir_bytes_max, settle.dir_bytes), (0, 0));
+    assert_eq!(settle.dir_bytes_max, 1 << 20);
 }
 
 #[test]

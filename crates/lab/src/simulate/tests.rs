@@ -141,6 +141,7 @@ fn what_makes_no_sense_is_refused() {
     assert!(fine.check().is_ok());
     for wrong in [
         Simulation { keys: 1000, ..fine },
+        Simulation { files: u32::MAX, ..fine },
         Simulation { groups: 0, ..fine },
         Simulation { files: 0, ..fine },
         Simulation { updates: 0, ..fine },

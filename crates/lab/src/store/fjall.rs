@@ -313,9 +313,12 @@ impl Store for FjallStore {
     }
 
     fn close(self: Box<Self>) -> Result<Totals> {
+        let Self { keyspace, db, called, .. } = *self;
         // As it does itself when dropped, but with the error.
-        self.db.persist(PersistMode::SyncAll)?;
-        Ok(self.totals())
+        db.persist(PersistMode::SyncAll)?;
+        // Its workers still write until the last handle is gone.
+        drop((keyspace, db));
+        Ok(Totals::called_since(called))
     }
 }
 

@@ -164,7 +164,8 @@ pub fn print(experiment: &Experiment, runs: &[Run], global: &Global, out: &mut O
         let head = format!("{:<10} {:<12} {:>6} {:>11} {:>23}", "workload", "store", "×", "ops/s", "least to most");
         out.line(out.paint(Tone::Strong, &head))?;
     }
-    for step in steps {
+    // A wait for background work has no rate: `lab report` has its bytes.
+    for step in steps.iter().filter(|step| step.act.has_rate()) {
         let first = series.first().and_then(|name| data.of(name, &step.name, RATE));
         for &store in &series {
             let Some(Figure { median, least, most }) = data.figure(store, None, &step.name, RATE) else { continue };

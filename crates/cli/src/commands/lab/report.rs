@@ -51,7 +51,7 @@ pub fn run(args: &ReportArgs, global: &Global, out: &mut Output) -> Result<()> {
 pub fn write(dir: &Path, session: &Session, runs: &[Run]) -> Result<PathBuf> {
     let experiments = shown(session.experiments(), runs);
     let command = format!("bifold lab report {}", dir.display());
-    let page = Page { experiments: &experiments, runs, scale: session.scale, command };
+    let page = Page { experiments: &experiments, runs, scale: session.scale, subject: &session.subject, command };
     let pictures = dir.join(PICTURES);
     fs::create_dir_all(&pictures).map_err(|e| Failure::file("make", &pictures, &e))?;
     let file = |path: PathBuf, text: String| NewFile { path, content: text.into_bytes() };
