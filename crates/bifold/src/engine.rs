@@ -222,6 +222,7 @@ impl Engine {
         };
         self.notices.close(&synced);
         if self.health.close() {
+            let written = synced.and_then(|()| self.write_last());
             self.dir.remover().finish();
             self.events.finish();
             self.work.stop();
@@ -230,10 +231,24 @@ impl Engine {
             }
             // What other threads have noted at their end.
             self.events.tell();
-            synced
+            written
         } else {
             Ok(())
         }
+    }
+
+    /// Hands to the operating system what other threads have committed with [`Durability::Memory`] since the last sync
+    /// began. Nothing follows: a commit looks with the commit lock held whether the database is open.
+    ///
+    /// # Errors
+    /// I/O errors, and the failure that poisoned the database meanwhile.
+    fn write_last(&self) -> Result<()> {
+        if !self.options.access.writes() {
+            return Ok(());
+        }
+        let mut wal = self.wal.hold();
+        self.health.well()?;
+        self.health.watch(wal.write_out())
     }
 }
 

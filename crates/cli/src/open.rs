@@ -12,7 +12,11 @@ use bifold::{Access, Db, Error, IfMissing, Keyspace, KeyspaceOptions, MergeOpera
 use crate::{
     args::Global,
     failure::{Failure, Result},
+    formats::escape,
 };
+
+/// The most bytes of a keyspace's name. The library refuses longer ones only when there is a database.
+const KEYSPACE_NAME_MAX: usize = 255;
 
 /// The options of --options, --set and --durability; later ones override earlier ones.
 pub fn options(global: &Global) -> Result<Options> {
@@ -73,7 +77,7 @@ fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Resu
         Err(Error::ReadOnly) => Err(Failure::trouble(format!(
             "this command only reads, and the options given differ from those of keyspace `{}`: leave them out, or \
              change them with `bifold options DB --set NAME=VALUE`",
-            keyspace.name()
+            escape::escaped(keyspace.name().as_bytes())
         ))),
         other => Ok(other?),
     }
@@ -131,18 +135,35 @@ pub fn existing_keyspace(path: &Path, global: &Global, access: Access) -> Result
 }
 
 fn no_keyspace(db: &Db, path: &Path, global: &Global) -> Failure {
-    let names = db.keyspace_names().join(", ");
-    Failure::trouble(format!("{} has no keyspace `{}`: it has {names}", path.display(), global.keyspace))
+    let names: Vec<String> = db.keyspace_names().iter().map(|name| escape::escaped(name.as_bytes())).collect();
+    let (wanted, names) = (escape::escaped(global.keyspace.as_bytes()), names.join(", "));
+    Failure::trouble(format!("{} has no keyspace `{wanted}`: it has {names}", path.display()))
 }
 
-/// A database and the chosen keyspace, made if they do not exist.
-pub fn or_create(path: &Path, global: &Global) -> Result<(Db, Keyspace)> {
+/// What is about to be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Writes {
+    Values,
+    /// Operands of a merge operator.
+    Operands,
+}
+
+/// A database and the chosen keyspace, made if they do not exist, unless what is about to be written could not be
+/// written to them.
+pub fn or_create(path: &Path, global: &Global, writes: Writes) -> Result<(Db, Keyspace)> {
     if global.keyspace.is_empty() {
         return Err(Failure::trouble("the keyspace's name is empty: leave --keyspace out for `default`"));
     }
+    if global.keyspace.len() > KEYSPACE_NAME_MAX {
+        let bytes = global.keyspace.len();
+        return Err(Failure::trouble(format!("the keyspace's name has {bytes} bytes: at most {KEYSPACE_NAME_MAX}")));
+    }
     let options = options(global)?;
+    // A keyspace never gets a merge operator later.
+    let would_refuse = writes == Writes::Operands && options.keyspace.merge.is_none();
     let as_stored = Options { if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options.clone() };
     let db = match Db::open_with(path, Options { access: Access::ReadWrite, ..as_stored }) {
+        Err(Error::NotFound { .. }) if would_refuse => return Err(no_operator(global)),
         Err(Error::NotFound { .. }) => {
             let making = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options.clone() };
             Db::open_with(path, making)?
@@ -154,7 +175,16 @@ pub fn or_create(path: &Path, global: &Global) -> Result<(Db, Keyspace)> {
             change(&keyspace, global, None)?;
             keyspace
         }
+        None if would_refuse => return Err(no_operator(global)),
         None => db.keyspace(&global.keyspace, options.keyspace)?,
     };
     Ok((db, keyspace))
+}
+
+fn no_operator(global: &Global) -> Failure {
+    let name = escape::escaped(global.keyspace.as_bytes());
+    Failure::trouble(format!(
+        "there is no keyspace `{name}` yet, and one gets its merge operator when it is made: add --set \
+         keyspace.merge=NAME, such as append"
+    ))
 }

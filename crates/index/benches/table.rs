@@ -149,8 +149,15 @@ fn gets(version: &Version, count: u64, choose: impl Fn(u64) -> u64) {
         state = next(state);
         let key = key(choose(state % KEYS));
         let hash = key_hash(&key);
-        let lookup =
-            Lookup { key: &key, key_hash: hash, snapshot: SeqNo::MAX, covered_by: 0, after: 0, locator: &NewestFirst };
+        let lookup = Lookup {
+            key: &key,
+            key_hash: hash,
+            snapshot: SeqNo::MAX,
+            covered_by: 0,
+            after: 0,
+            source: IoSource::Get,
+            locator: &NewestFirst,
+        };
         black_box(version.get(&lookup, &counters).unwrap());
     }
 }

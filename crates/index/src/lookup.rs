@@ -30,6 +30,8 @@ pub struct Lookup<'a> {
     /// Only what is newer than this counts: tables without it are not asked, and older range tombstones delete nothing.
     /// An older version may be found, in a table that has something newer. 0: everything counts.
     pub after: SeqNo,
+    /// Counts the bytes that it reads: `Get` for what a user waits for, `Gc` for questions of GC's own.
+    pub source: IoSource,
     /// Finds the level-0 runs that may hold the key.
     pub locator: &'a dyn Locator,
 }
@@ -283,7 +285,7 @@ fn walk_run(
         }
         found = match planted!("walk_sees_one_of_a_run") {
             true => None,
-            false => table.find(lookup.key, older, IoSource::Get)?,
+            false => table.find(lookup.key, older, lookup.source)?,
         };
     }
     Ok(covered_by == 0)
@@ -315,7 +317,7 @@ fn find_in(table: &Table, lookup: &Lookup<'_>, tally: &mut Tally) -> Result<Opti
         return Ok(None);
     }
     tally.tables_searched += 1;
-    let found = table.find(lookup.key, lookup.snapshot, IoSource::Get)?;
+    let found = table.find(lookup.key, lookup.snapshot, lookup.source)?;
     tally.false_positives += u64::from(has_filter && found.is_none());
     Ok(found)
 }

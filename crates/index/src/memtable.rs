@@ -36,10 +36,10 @@ use self::{
 };
 pub use self::{
     cursor::MemtableCursor,
+    ranges::MemtableRanges,
     steps::KeyStep,
     versions::{KeyVersion, KeyVersions},
 };
-use crate::range_tombstones::RangeTombstones;
 
 /// Entries in key order, newest first within a key, and range tombstones.
 pub struct Memtable {
@@ -64,6 +64,7 @@ struct Counts {
     allocated_bytes: AtomicUsize,
     used_bytes: AtomicUsize,
     range_bytes: AtomicUsize,
+    prepared_bytes: AtomicUsize,
 }
 
 /// The right to write to a memtable. There is one at a time.
@@ -122,8 +123,15 @@ impl Memtable {
     /// All range tombstones so far. Costs one load if there are none.
     #[inline]
     #[must_use]
-    pub fn range_tombstones(&self) -> RangeTombstones {
+    pub fn range_tombstones(&self) -> MemtableRanges {
         self.ranges.get()
+    }
+
+    /// Copies of all range tombstones so far, in the order of their numbers: for those who go through all of them once.
+    /// Prepares nothing for lookups.
+    #[must_use]
+    pub fn range_tombstone_copies(&self) -> Vec<RangeTombstone> {
+        self.ranges.copies()
     }
 
     /// The right to write. Blocks while another thread has it.
@@ -166,7 +174,8 @@ impl Memtable {
     /// Memory in bytes, as counted against the memory limit.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.counts.allocated_bytes.load(Relaxed) + self.counts.range_bytes.load(Relaxed) + self.steps.bytes()
+        let ranges = self.counts.range_bytes.load(Relaxed) + self.counts.prepared_bytes.load(Relaxed);
+        self.counts.allocated_bytes.load(Relaxed) + ranges + self.steps.bytes()
     }
 
     /// How much of [`Memtable::bytes`] is in use: keys, payloads and the structure around them.
@@ -227,10 +236,13 @@ impl MemtableWriter<'_> {
     pub fn delete_range(&mut self, tombstone: RangeTombstone) {
         self.take_seqno(tombstone.seqno);
         let key_bytes = tombstone.start.len() + tombstone.end.as_ref().map_or(0, |end| end.len());
-        let range_bytes = &self.memtable.counts.range_bytes;
-        // Twice: as written and as prepared for reading.
+        let Counts { range_bytes, prepared_bytes, .. } = &self.memtable.counts;
+        // Twice: as written and as a flush copies it.
         let bytes = 2 * (key_bytes + size_of::<RangeTombstone>());
         range_bytes.store(range_bytes.load(Relaxed) + bytes, Relaxed);
+        // Counted whether somebody reads or not, so that reads do not decide when a memtable is full.
+        let bytes = self.memtable.ranges.bytes_to_prepare_next();
+        prepared_bytes.store(prepared_bytes.load(Relaxed) + bytes, Relaxed);
         self.memtable.ranges.push(tombstone);
     }
 

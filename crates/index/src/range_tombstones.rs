@@ -216,7 +216,7 @@ fn nearest<'a>(start: Option<&(&'a [u8], SeqNo)>, end: Option<&(&'a [u8], SeqNo)
 }
 
 /// The smaller of two exclusive upper bounds, where `None` is beyond all keys.
-fn smaller_end<'a>(a: Option<&'a [u8]>, b: Option<&'a [u8]>) -> Option<&'a [u8]> {
+pub(crate) fn smaller_end<'a>(a: Option<&'a [u8]>, b: Option<&'a [u8]>) -> Option<&'a [u8]> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if a.cmp(b) == Ordering::Less { a } else { b }),
         (a, b) => a.or(b),

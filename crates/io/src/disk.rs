@@ -103,8 +103,12 @@ impl FileSystem for DiskFs {
             let mut files = Vec::new();
             for entry in fs::read_dir(dir)? {
                 let entry = entry?;
-                if !entry.file_type()?.is_dir() {
-                    files.push(entry.path());
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => {}
+                    Ok(_) => files.push(entry.path()),
+                    // Some file systems do not say what an entry is. Then it is looked up, and may be gone by now.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
                 }
             }
             files.sort_unstable();

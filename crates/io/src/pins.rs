@@ -11,6 +11,8 @@
 //! * **An empty pin holds everything.** So does one that cannot be read. A reader pins before it reads the manifest. If
 //!   the writer looked before that, the removal is in the manifest that the reader then reads, and the reader needs no
 //!   such file. If it looks later, it finds the pin.
+//! * **A pin that has lost its name holds nothing.** Somebody has removed it, usually with the whole directory, and a
+//!   writer that looks there finds no reader. Its reader notices when it says what it needs.
 //! * **What a reader needs is three numbers** ([`Need`]): the position in the manifest that it has read up to, and the
 //!   first file number that is too large for it. It needs files removed after that position and with smaller numbers.
 //! * **The writer never waits.** It keeps the names of held files, and asks again when it removes the next file, when
@@ -27,7 +29,7 @@ use std::{
     },
 };
 
-use bifold_contract::{Error, Result, planted};
+use bifold_contract::{Corruption, Error, Result, planted};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
@@ -147,13 +149,18 @@ impl Pin {
     /// Pins this instead from now on.
     ///
     /// # Errors
-    /// The file system's; then more may stay pinned than that. [`Error::Closed`] in a forked child: the pin is its
-    /// parent's.
+    /// The file system's; then more may stay pinned than that. [`Error::Corruption`] if somebody has removed the pin:
+    /// then nothing is pinned. [`Error::Closed`] in a forked child: the pin is its parent's.
     pub fn hold(&self, held: Need) -> Result<()> {
         if self.opener.is_another() {
             return Err(Error::Closed { what: "the database in a forked child".into() });
         }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // An open file takes appends without its name, too. No other pin has the same one.
+        if self.fs.len(&self.path)?.is_none() {
+            let found = "no such file: the directory may hold another database now";
+            return Err(Corruption::new(0, "pin", "the file that this reader has locked", found).of(&self.path));
+        }
         if file.says == held {
             return Ok(());
         }
@@ -309,12 +316,20 @@ impl Pins {
     fn look(&self, state: &mut PinsState) -> Vec<Need> {
         let held = match self.fs.list(&self.readers) {
             Ok(pins) => pins.iter().filter_map(|pin| self.look_at(pin)).collect(),
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Vec::new(),
+            // Not if one of the pins was gone when the list came to it.
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && self.is_without_readers() => {
+                Vec::new()
+            }
             // Nobody knows who reads.
             Err(_) => vec![Need::EVERYTHING],
         };
         state.readers = held.len() as u64;
         held
+    }
+
+    /// Whether no reader has ever been there.
+    fn is_without_readers(&self) -> bool {
+        matches!(self.fs.kind(&self.readers), Ok(None))
     }
 
     fn look_at(&self, pin: &Path) -> Option<Need> {

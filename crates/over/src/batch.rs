@@ -5,6 +5,9 @@ use bifold_values::placement::WriteOp;
 
 use crate::{index::KEY_BYTES_MAX, packed::Packed};
 
+/// Bytes that an operation may take in the log in addition to its key and value.
+const OP_OVERHEAD_BYTES: u64 = 64;
+
 /// Operations that become visible together, and survive a crash together or not at all. Of two on one key the later
 /// counts.
 #[derive(Clone, Debug, Default)]
@@ -51,6 +54,11 @@ impl Batch {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.len() == 0
+    }
+
+    /// The most that it takes in the log.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.bytes() as u64 + self.len() as u64 * OP_OVERHEAD_BYTES
     }
 
     pub(crate) fn ops(&self) -> impl Iterator<Item = WriteOp<'_>> {

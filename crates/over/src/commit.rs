@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
-use bifold_contract::{Result, SeqNo, planted};
+use bifold_contract::{Error, Result, SeqNo, planted};
 use bifold_values::placement::{Moved, WriteOp};
 
 use crate::{
@@ -14,11 +14,24 @@ use crate::{
     options::Workers,
 };
 
+/// The largest commit, in bytes: what one record of the log can hold, with a margin.
+const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
+
 impl<I: ForeignIndex> Core<I> {
     /// Commits a batch. It survives the end of the process, and with [`Core::sync`] a power loss.
     pub fn commit(&self, batch: &Batch) -> Result<()> {
+        self.commit_within(batch, COMMIT_BYTES_MAX)
+    }
+
+    /// Commits a batch of at most so many bytes. A larger one is refused before anything is written: once a commit has
+    /// failed, nobody knows how much of it is in the files.
+    fn commit_within(&self, batch: &Batch, most: u64) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
+        }
+        let bytes = batch.bytes();
+        if bytes > most {
+            return Err(Error::invalid("batch", format!("{bytes} bytes are too many for one commit; split it")));
         }
         self.health.well()?;
         self.wait_for_room()?;
@@ -127,5 +140,72 @@ impl<I: ForeignIndex> Core<I> {
             self.health.well()?;
             self.signal.wait(seen, Signal::PATIENCE);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ops::Bound, path::Path, sync::Arc};
+
+    use bifold_io::{Env, memory::MemoryFs};
+
+    use super::*;
+    use crate::{
+        index::{Changes, Entries, ForeignView},
+        options::Options,
+        recover,
+    };
+
+    /// An index that nothing gets to: layers are not full.
+    struct Empty;
+
+    impl ForeignIndex for Empty {
+        type View<'a> = Self;
+
+        fn name(&self) -> &'static str {
+            "empty"
+        }
+
+        fn get(&self, _key: &[u8], _see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn write(&self, _changes: &Changes) -> Result<()> {
+            Ok(())
+        }
+
+        fn snapshot(&self) -> Result<Self> {
+            Ok(Self)
+        }
+
+        fn sync(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl ForeignView for Empty {
+        fn get(&self, _key: &[u8], _see: &mut dyn FnMut(&[u8])) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn scan<'s>(&'s self, _start: Bound<&[u8]>, _end: Bound<&[u8]>) -> Result<Entries<'s>> {
+            Ok(Box::new(std::iter::empty()))
+        }
+    }
+
+    #[test]
+    fn a_batch_that_is_too_large_for_a_record_is_refused_and_ends_nothing() {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let options = Options { workers: Workers::Caller, ..Options::default() };
+        let core = recover::open(&env, Path::new("/db"), Empty, options).unwrap();
+        let mut batch = Batch::new();
+        batch.put(b"key", &[1; 1000]).unwrap();
+        batch.delete(b"other").unwrap();
+        let bytes = batch.bytes();
+        assert!(bytes > 3 + 1000 + 5);
+        assert!(matches!(core.commit_within(&batch, bytes - 1), Err(Error::InvalidArgument { .. })));
+        assert!(core.get(b"key").unwrap().is_none());
+        core.commit_within(&batch, bytes).unwrap();
+        assert_eq!(core.get(b"key").unwrap().as_deref(), Some(&[1; 1000][..]));
     }
 }

@@ -82,6 +82,8 @@ impl<I: ForeignIndex> Store<I> {
     /// # Errors
     /// I/O errors, and those of the index. After one, all writes return
     /// [`Error::Poisoned`](bifold_contract::Error::Poisoned) until the store is opened again.
+    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a batch of almost 2 GiB or more, which
+    /// changes nothing.
     pub fn write(&self, batch: &Batch) -> Result<()> {
         self.core.commit(batch)
     }

@@ -125,7 +125,16 @@ pub(crate) struct Piece {
     pub name: String,
     /// How many bytes of it the copy needs.
     pub bytes: u64,
+    /// Another process may append to it, or cut off what it has appended.
+    pub may_grow: bool,
     way: Way,
+}
+
+impl Piece {
+    /// A file that never changes.
+    fn unchanging(name: String, bytes: u64) -> Self {
+        Self { name, bytes, may_grow: false, way: Way::Link }
+    }
 }
 
 /// How a file gets into a copy.
@@ -151,12 +160,11 @@ pub(crate) fn plan(engine: &Engine) -> Result<Plan> {
     }
     let state = state_at(engine, floor, &end);
     let mut files: Vec<Piece> = (state.levels.iter().flat_map(|change| &change.added))
-        .map(|added| Piece { name: names::table(added.table.id), bytes: added.table.bytes, way: Way::Link })
+        .map(|added| Piece::unchanging(names::table(added.table.id), added.table.bytes))
         .collect();
     files.extend(value_files(engine, &state, &end)?);
     let large = large_values(engine, &state, &end)?;
-    let piece = |file: &LargeFileMeta| Piece { name: names::large(file.named.file), bytes: file.bytes, way: Way::Link };
-    files.extend(large.iter().map(piece));
+    files.extend(large.iter().map(|file| Piece::unchanging(names::large(file.named.file), file.bytes)));
     let open = |log: LogFile| Ok((log, engine.dir.open_held(&names::log(log.id))?));
     let logs = end.logs.iter().copied().map(open).collect::<Result<_>>()?;
     let trees = engine.trees.all();
@@ -210,17 +218,17 @@ fn value_files(engine: &Engine, state: &Edit, end: &CopyEnd) -> Result<Vec<Piece
     let added = state.values.added.iter().filter(|file| file.bytes > 0);
     let recorded: BTreeMap<FileId, u64> = added.map(|file| (file.id, file.bytes)).collect();
     let writes = engine.options.access.writes();
-    let may_grow =
-        |file: &&ValueFileMeta| engine.options.access == Access::Follow && ![SORTED, ORDERED].contains(&file.class);
-    let growing: BTreeSet<FileId> = state.values.added.iter().filter(may_grow).map(|file| file.id).collect();
+    let is_final = |file: &&ValueFileMeta| [SORTED, ORDERED].contains(&file.class);
+    let finals: BTreeSet<FileId> = state.values.added.iter().filter(is_final).map(|file| file.id).collect();
     let mut files = Vec::new();
     for &id in end.values.iter().filter(|id| !writes || recorded.contains_key(id)) {
         let (name, recorded) = (names::value(id), recorded.get(&id).copied());
         let actual = engine.dir.len(&name)?;
         let bytes = if writes { recorded } else { actual };
         // Recovery of the copy would copy a shared file before it truncates it. And another process may append to it.
-        let way = if actual == recorded && !growing.contains(&id) { Way::Link } else { Way::Copy };
-        files.push(Piece { name, bytes: bytes.unwrap_or(0), way });
+        let may_grow = engine.options.access == Access::Follow && !finals.contains(&id);
+        let way = if actual == recorded && !may_grow { Way::Link } else { Way::Copy };
+        files.push(Piece { name, bytes: bytes.unwrap_or(0), may_grow, way });
     }
     Ok(files)
 }
@@ -245,7 +253,7 @@ impl Plan {
         let bytes_total = logs + self.files.iter().map(|file| file.bytes).sum::<u64>();
         let progress = CheckpointProgress { bytes_total, ..CheckpointProgress::default() };
         let mut reporter = Reporter { progress, report };
-        for Piece { name, bytes, way } in &self.files {
+        for Piece { name, bytes, way, .. } in &self.files {
             if *way == Way::Copy || !link(from, target, name)? {
                 copy(&from.open(name)?, target, name, *bytes, &mut reporter)?;
             } else {

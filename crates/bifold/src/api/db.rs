@@ -28,7 +28,7 @@ use crate::{
 pub const DEFAULT_KEYSPACE: &str = "default";
 
 /// The maximum length of a keyspace name, in bytes.
-const KEYSPACE_NAME_MAX: usize = 255;
+pub(crate) const KEYSPACE_NAME_MAX: usize = 255;
 
 /// An open database: a directory that no other process writes to while it is open.
 ///
@@ -122,6 +122,10 @@ impl Db {
             (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
+        if !engine.options.access.writes() {
+            // No thread does.
+            engine.events.tell();
+        }
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
 
@@ -281,8 +285,11 @@ impl Db {
         self.engine().flusher.flush(&self.engine().trees.all().to_vec(), Means::Reserve)
     }
 
-    /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted and overwritten data,
-    /// separated values included. Waits for the end.
+    /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted, overwritten and expired
+    /// data, separated values included, but for what open snapshots see. Waits for the end.
+    ///
+    /// Where all of this is done already, nothing is written. To find that out, the first call after an opening reads
+    /// the tables of earlier sessions: which old versions snapshots held in them is not recorded.
     ///
     /// # Errors
     /// As [`Db::sync`]; corruption.

@@ -31,8 +31,8 @@ impl Db {
     /// It reads what was added to the manifest and the logs, and never makes the writer wait.
     ///
     /// # Errors
-    /// I/O errors; [`Error::Corruption`], also if the directory holds an older database than before. This handle then
-    /// sees what it saw, and the next call reads everything again.
+    /// I/O errors; [`Error::Corruption`], also if the directory holds an older or another database than before. This
+    /// handle then sees what it saw, and the next call reads everything again.
     ///
     /// ```
     /// use bifold::{Access, Db, Options};
@@ -60,6 +60,7 @@ impl Db {
         let newest = follower.newest()?;
         let (seqno, is_newer) = (newest.state.visible(), !Arc::ptr_eq(&newest, self.engine()));
         if is_newer {
+            newest.events.tell();
             *self = self.with_state(newest)?;
         }
         Ok(Refreshed { seqno, is_newer })

@@ -308,7 +308,9 @@ impl Keyspace {
         Ok(if swapped.is_some() { Swap::Done } else { Swap::Mismatch { current } })
     }
 
-    /// Merges all data of `range` into one sorted run and drops what is deleted or overwritten. Waits for the end.
+    /// Merges all data of `range` into one sorted run and drops what is deleted, overwritten or expired, but for what
+    /// open snapshots see. Waits for the end. Like [`Db::compact`](crate::Db::compact), the first call after an opening
+    /// may read tables to find out that nothing is left to do.
     ///
     /// # Errors
     /// I/O errors, corruption, and every reason to refuse writes.

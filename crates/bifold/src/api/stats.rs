@@ -42,7 +42,8 @@ pub struct Stats {
     pub operations: u64,
     /// Bytes of keys and values in them.
     pub user_bytes_written: u64,
-    /// Bytes of values that gets returned and of entries that iterators yielded.
+    /// Bytes of values that gets returned and of entries that iterators yielded. A separated value counts when it is
+    /// read.
     pub user_bytes_read: u64,
     /// Point reads.
     pub gets: u64,
@@ -265,7 +266,7 @@ pub struct SnapshotStats {
     pub seqno: SeqNo,
     /// How many milliseconds it has been open.
     pub age_ms: u64,
-    /// `snapshot` or `iterator`.
+    /// `snapshot`, `iterator` or `transaction`.
     pub kind: &'static str,
 }
 

@@ -57,6 +57,8 @@ impl Waits {
         self.wait_until("work that found too little room", "jobs of workers to end", is_alone)?;
         self.remover.wait(None);
         self.room.try_again();
+        // Where the work is a flush, a worker does it.
+        self.work.look_everywhere();
         Ok(held_off)
     }
 }

@@ -128,8 +128,12 @@ impl Compactor {
         if !extra.moving.is_empty() {
             self.counters.gc.moved_bytes.fetch_add(moved_bytes, Relaxed);
         }
-        let freed = self.state.install(tree, change, values, None)?.saturating_sub(moved_bytes);
+        // Before others see the tables: a compaction that is asked for then would find nothing to drop there.
         tree.note_held(held);
+        let freed = self.state.install(tree, change, values, None)?.saturating_sub(moved_bytes);
+        if !moves {
+            tree.forget_held(&job.inputs);
+        }
         let mut history = tree.history.hold();
         if let Some(Alpha { alpha, bytes }) = alpha(&tree.shape(&view).levels, job) {
             history.alpha_sum += alpha * bytes as f64;
@@ -185,6 +189,7 @@ impl Compactor {
         cuts.sort_unstable();
         let unlooked = Cell::default();
         self.room.look(&unlooked, 0, extra.means)?;
+        let rewriter = filter::asking(tree, &self.moves, &tombstones, view.values.rewriter(&rewrite)?);
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,
@@ -207,7 +212,7 @@ impl Compactor {
                     self.pace.budget.acquire(bytes, || self.health.open())
                 },
             },
-            filter::asking(tree, &self.moves, view.values.rewriter(&rewrite)?),
+            rewriter,
             &mut || self.numbers.take(),
             &self.dir,
         )?;

@@ -18,7 +18,8 @@ use std::{
     },
 };
 
-use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit};
+use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit, key::MAX_SEQNO};
+use bifold_index::range_tombstones::{Hint, RangeTombstones};
 
 use crate::{
     api::filter::{CompactionFilter, FilterEntry, Verdict},
@@ -80,17 +81,26 @@ impl TreeFilter {
     }
 }
 
-/// A rewriter that asks the tree's filter, if it has one, about what it passes on to `rewriter`.
-pub(crate) fn asking(tree: &Arc<Tree>, moves: &Arc<MoveCommits>, rewriter: Box<dyn Rewriter>) -> Box<dyn Rewriter> {
+/// A rewriter that asks the tree's filter, if it has one, about what it passes on to `rewriter`. The merge has these
+/// `tombstones`.
+pub(crate) fn asking(
+    tree: &Arc<Tree>,
+    moves: &Arc<MoveCommits>,
+    tombstones: &RangeTombstones,
+    rewriter: Box<dyn Rewriter>,
+) -> Box<dyn Rewriter> {
     let Some(filter) = tree.filter.filter.hold().clone() else { return rewriter };
     let (tree, moves) = (Arc::clone(tree), Arc::clone(moves));
-    Box::new(Asking { filter, tree, moves, rewriter, key: None, decided: Vec::new(), bytes: 0 })
+    let (tombstones, hint) = (tombstones.clone(), Hint::default());
+    Box::new(Asking { filter, tree, moves, tombstones, hint, rewriter, key: None, decided: Vec::new(), bytes: 0 })
 }
 
 struct Asking {
     filter: CompactionFilter,
     tree: Arc<Tree>,
     moves: Arc<MoveCommits>,
+    tombstones: RangeTombstones,
+    hint: Hint,
     rewriter: Box<dyn Rewriter>,
     /// Whose newest version was seen.
     key: Option<Vec<u8>>,
@@ -191,6 +201,8 @@ impl Rewriter for Asking {
         match entry.kind {
             _ if !is_first => {}
             Kind::Delete => {}
+            // It is deleted, and kept for snapshots alone.
+            _ if self.tombstones.covering_near(&mut self.hint, entry.key, MAX_SEQNO) > entry.seqno => {}
             // Its value is what all operands make of the base.
             Kind::Operand => {
                 let decided = self.ask_about_newest(entry.key)?;

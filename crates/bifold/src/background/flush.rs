@@ -7,7 +7,9 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{IoSource, KeyspaceId, LevelEdit, Levels, Result, edit::TableAdded, planted};
+use bifold_contract::{
+    IoSource, KeyspaceId, LevelEdit, Levels, Result, SeqNo, edit::TableAdded, key::MAX_SEQNO, planted,
+};
 use bifold_format::names;
 use bifold_index::{
     compaction::{
@@ -15,6 +17,7 @@ use bifold_index::{
         run::{self, Output, RewritePlan, Times},
     },
     merge::{MergeCursor, Source},
+    range_tombstones::RangeTombstones,
 };
 use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
@@ -211,9 +214,12 @@ impl Flusher {
         let Flush { tree, view, layer, is_first, .. } = flush;
         let deepest = tree.shape(view).levels.deepest();
         let job = RewriteJob { from: None, to: 0, deepest, moving: Vec::new() };
+        // Lists of all numbers would take n² memory if ranges are nested; the rewrite asks for no others than these.
+        let asked: Vec<SeqNo> = flush.snapshots.seqnos.iter().copied().chain([MAX_SEQNO]).collect();
+        let tombstones = RangeTombstones::for_snapshots(&layer.memtable.range_tombstone_copies(), &asked);
         run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
-            layer.memtable.range_tombstones(),
+            tombstones,
             &RewritePlan {
                 combine: &|key, older, newer| view.combine(key, older, newer),
                 keys,
@@ -255,7 +261,13 @@ impl Flusher {
         }
         // The flush itself leaves `RESERVE` alone, but a caller that waits for it may use it. If there is still too
         // little room, the wait below reports it.
+        let reserve_bytes = self.room.reserve_bytes();
         let _reported_below = self.room.ensure(0);
+        if self.room.reserve_bytes() < reserve_bytes {
+            self.room.try_again();
+        }
+        // A worker may have found too little room before.
+        self.work.look_at(&trees.iter().map(|p| p.keyspace).collect::<Vec<_>>());
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
         self.waits.wait_for_flush_of(
             ("a flush", "memtables to be written"),

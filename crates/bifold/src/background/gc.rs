@@ -55,7 +55,8 @@ use crate::{
     waiting::signal::Signal,
 };
 
-/// This many moves are compared with the index and committed under one hold of the commit lock: about a millisecond.
+/// At most this many moves are compared with the index and committed under one hold of the commit lock: about a
+/// millisecond.
 const CHECKED_AT_ONCE: usize = 256;
 
 /// What the engine does for one GC job.
@@ -94,21 +95,28 @@ impl GcContext for Verbs<'_> {
     }
 
     fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
-        self.has_copied.set(true);
+        let had_copied = self.has_copied.replace(true);
         if moves.is_empty() && planted!("visible_is_enough") {
             return Ok(Some(self.with.state.visible()));
         }
         if moves.is_empty() {
             // The index has a commit before readers see it. What overwrote the values may be such a commit.
-            return self.with.moves.newest(self.tree);
+            let newest = self.with.moves.newest(self.tree)?;
+            // Nothing was committed: what the job copies from now on may find no room.
+            self.has_copied.set(had_copied);
+            return Ok(newest);
         }
-        let mut last = None;
-        for (at, chunk) in moves.chunks(CHECKED_AT_ONCE).enumerate() {
-            let mut check = |commits: &mut Held<'_>| commits.commit_current(chunk, refused);
+        let (mut last, mut left) = (None, moves);
+        while !left.is_empty() {
+            let chunk = &left[..left.len().min(CHECKED_AT_ONCE)];
+            let mut checked = chunk.len();
+            let mut check =
+                |commits: &mut Held<'_>| commits.commit_current(chunk, refused).map(|looked_at| checked = looked_at);
             last = self.with.moves.hold_commits(self.tree, &mut check).inspect_err(|_| {
                 // The files they come from stay in use, so nobody needs these copies.
-                moves[at * CHECKED_AT_ONCE..].iter().for_each(&mut *refused);
+                left.iter().for_each(&mut *refused);
             })?;
+            left = &left[checked..];
         }
         Ok(last)
     }
@@ -236,7 +244,7 @@ impl Gc {
     /// returns; the caller treats other errors.
     ///
     /// # Errors
-    /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), before anything is copied.
+    /// I/O errors and corruption; [`Error::Full`](bifold_contract::Error::Full), after which no copy is lost track of.
     pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
         self.pace.gc_begins(self.clock.now());
         let describe = || (tree.name.clone(), 0);

@@ -4,12 +4,12 @@
 //! `bifold-index`). What a part replaces is deleted before the next part begins, so the directory grows by a part and
 //! not by the range. Parts that are too large for the free space are cut first (`narrow.rs`).
 
-use std::{ops::Bound, sync::Arc};
+use std::{collections::BTreeSet, ops::Bound, sync::Arc};
 
-use bifold_contract::{CompactionJob, Error, FileId, JobShape, Levels, Result, RunId};
+use bifold_contract::{CompactionJob, Error, FileId, JobShape, KeyspaceId, Levels, Result, RunId};
 use bifold_index::compaction::{
     narrow::TableCut,
-    parts::{self, Part},
+    parts::{self, Part, Place},
 };
 use bifold_io::remover::Remover;
 
@@ -21,11 +21,16 @@ use crate::{
         narrow::{Narrowing, cut_job},
         outcome::{Outcomes, Took},
         waits::Waits,
-        work::{Begun, Work},
+        work::{Begun, Work, conflicts},
     },
     commit::room::Means,
-    state::{health::Health, numbers::Numbers, tree::Tree},
-    waiting::signal::Signal,
+    state::{
+        health::Health,
+        numbers::Numbers,
+        snapshot::Snapshots,
+        tree::{Tree, View},
+    },
+    waiting::{signal::Signal, sync::LockExt},
 };
 
 /// Which parts of a key range to rewrite.
@@ -33,8 +38,8 @@ use crate::{
 pub(crate) enum RewriteScope {
     /// All.
     All,
-    /// Those that are not in the newest run of the deepest level, or have tombstones. Once none is left, no entry is
-    /// overwritten.
+    /// Those that are not in the newest run of the deepest level, or have tombstones, or entries that only snapshots
+    /// held which have ended, or expired ones. Once none is left, no entry is overwritten but for open snapshots.
     Due,
 }
 
@@ -70,16 +75,8 @@ impl Rewrites {
     pub fn compact_range(&self, tree: &Arc<Tree>, start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<()> {
         self.flusher.flush(&[Arc::clone(tree)], Means::Reserve)?;
         let (start, end) = (bound_key(start), bound_key(end));
-        // This view is dropped before parts are rewritten: it would keep the files that each of them replaces.
-        let is_in_order = {
-            let view = tree.view_to_hold();
-            let levels = &tree.shape(&view).levels;
-            let mut parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
-            parts.all(|part| is_in_order(levels, &part))
-        };
-        // If any part is not in order, a snapshot may be the reason; then every part may have older versions.
         // A filter is asked about all.
-        let is_done = is_in_order && !tree.filter.is_set();
+        let is_done = !tree.filter.is_set() && self.is_done(tree, (start, end))?;
         let which = if is_done { RewriteScope::Due } else { RewriteScope::All };
         let rewritten = self.rewrite_range(tree, (start, end), which, (&[], Means::Reserve))?;
         match rewritten.unreadable {
@@ -88,6 +85,35 @@ impl Rewrites {
             None if tree.placement().profile().separates_at_rewrite => tree.report_left_out(),
             None => Ok(()),
         }
+    }
+
+    /// Whether no part of a key range is due. The view is dropped before parts are rewritten: it would keep the files
+    /// that each of them replaces.
+    fn is_done(&self, tree: &Tree, (start, end): (Option<&[u8]>, Option<&[u8]>)) -> Result<bool> {
+        let view = tree.tables_to_hold();
+        let levels = &tree.shape(&view).levels;
+        let from = || start.map_or(Bound::Unbounded, Bound::Included);
+        let is_in_place = |part: &Part| is_in_order(levels, part, &BTreeSet::new());
+        if !parts::parts(levels, from(), end).all(|part| is_in_place(&part)) {
+            return Ok(false);
+        }
+        self.look_at_found(tree, (start, end))?;
+        let garbage = with_garbage(tree, &view, &self.compactor.snapshots);
+        Ok(parts::parts(levels, from(), end).all(|part| is_in_order(levels, &part, &garbage)))
+    }
+
+    /// Reads tables of the key range that were written before this opening, where nothing else makes a rewrite due: see
+    /// [`Tree::look_at_found`].
+    fn look_at_found(&self, tree: &Tree, (start, end): (Option<&[u8]>, Option<&[u8]>)) -> Result<()> {
+        if tree.found.hold().is_empty() {
+            return Ok(());
+        }
+        let view = tree.tables_to_hold();
+        let levels = &tree.shape(&view).levels;
+        let parts = parts::parts(levels, start.map_or(Bound::Unbounded, Bound::Included), end);
+        let in_place = parts.filter(|part| is_in_order(levels, part, &BTreeSet::new()));
+        let tables: BTreeSet<FileId> = in_place.flat_map(|part| part.tables).map(|table| table.2).collect();
+        tree.look_at_found(&view.version, &tables, || self.health.open())
     }
 
     /// Merges tables of the key range into the deepest level, one part after the other: what a part replaces is
@@ -103,6 +129,9 @@ impl Rewrites {
         which: RewriteScope,
         (moving, means): (&[FileId], Means),
     ) -> Result<Rewritten> {
+        if which == RewriteScope::Due {
+            self.look_at_found(tree, (start, end))?;
+        }
         let (narrowing, rewritten) = (Narrowing::new(), Rewritten::default());
         let mut walk = Walk { tree, start, end, which, passed: None, narrowing, rewritten };
         loop {
@@ -118,22 +147,25 @@ impl Rewrites {
     /// Rewrites the next part, or cuts a table of it. Returns `None` if none is left.
     fn rewrite_next(&self, walk: &mut Walk<'_>, (moving, means): (&[FileId], Means)) -> Result<Option<Done>> {
         let tree = walk.tree;
+        let mut awaited = None;
         loop {
             let mut planned = None;
             let plan = || {
-                let (job, aim) = walk.plan()?;
+                let (job, aim) = walk.plan(&self.compactor.snapshots)?;
                 planned = Some(aim);
                 Some(job)
             };
             // Running compactions may hold the tables. When they end the plan has changed, so it is made again.
             let job = match self.work.try_begin(tree.keyspace, &self.numbers, plan) {
                 Begun::NothingToDo => return Ok(None),
-                Begun::Busy => {
-                    self.wait_until_free(tree)?;
+                Begun::Busy(job) => {
+                    awaited.get_or_insert_with(|| Awaited::of(&self.work, tree));
+                    self.wait_until_free(tree, &job)?;
                     continue;
                 }
                 Begun::Job(job) => job,
             };
+            drop(awaited.take());
             let Some(aim) = planned else { unreachable!("each job has its aim") };
             let extra = match &aim {
                 Aim::Cut(cut) => Extra { moving: &[], cuts: &cut.keys, means },
@@ -162,11 +194,32 @@ impl Rewrites {
         outcome
     }
 
-    fn wait_until_free(&self, tree: &Tree) -> Result<()> {
-        self.waits.wait_until("a rewrite of a key range", "compactions of its tables to end", || {
-            let busy = self.work.busy(tree.keyspace);
-            busy.tables.is_empty() && busy.outputs.is_empty()
-        })
+    fn wait_until_free(&self, tree: &Tree, job: &CompactionJob) -> Result<()> {
+        let is_free = || !conflicts(&self.work.busy(tree.keyspace), job);
+        self.waits.wait_until("a rewrite of a key range", "compactions of its tables to end", is_free)
+    }
+}
+
+/// While this is held, workers begin no compaction in the keyspace. Otherwise two of them could relieve each other
+/// again and again, and a rewrite that needs a moment without any of its keys would wait all the time.
+struct Awaited<'a> {
+    work: &'a Work,
+    keyspace: KeyspaceId,
+}
+
+impl<'a> Awaited<'a> {
+    fn of(work: &'a Work, tree: &Tree) -> Self {
+        work.take(|state| state.awaited.push(tree.keyspace));
+        Self { work, keyspace: tree.keyspace }
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.work.change(self.keyspace, |state| {
+            let at = state.awaited.iter().position(|keyspace| *keyspace == self.keyspace);
+            at.map(|at| state.awaited.swap_remove(at))
+        });
     }
 }
 
@@ -206,11 +259,15 @@ impl Done {
 
 impl Walk<'_> {
     /// The next job, if any part is left.
-    fn plan(&mut self) -> Option<(CompactionJob, Aim)> {
+    fn plan(&mut self, snapshots: &Snapshots) -> Option<(CompactionJob, Aim)> {
         let view = self.tree.view_to_hold();
         let levels = &self.tree.shape(&view).levels;
+        let garbage = match self.which {
+            RewriteScope::All => BTreeSet::new(),
+            RewriteScope::Due => with_garbage(self.tree, &view, snapshots),
+        };
         let from = self.passed.as_deref().map(Bound::Excluded).or(self.start.map(Bound::Included));
-        let is_due = |part: &Part| self.which == RewriteScope::All || !is_in_order(levels, part);
+        let is_due = |part: &Part| self.which == RewriteScope::All || !is_in_order(levels, part, &garbage);
         let part = parts::parts(levels, from.unwrap_or(Bound::Unbounded), self.end).find(|part| {
             let is_readable = !self.tree.unreadable.has(part.tables.iter().map(|table| table.2));
             if !is_readable && self.rewritten.unreadable.is_none() {
@@ -222,7 +279,7 @@ impl Walk<'_> {
             return Some((cut_job(&cut), Aim::Cut(cut)));
         }
         let end = part.end.clone();
-        Some((part_job(levels, part, self.tree.view().settings.options.table_bytes), Aim::Merge { end }))
+        Some((part_job(levels, part, view.settings.options.table_bytes), Aim::Merge { end }))
     }
 
     /// Notes what was done. Returns whether no part is left.
@@ -262,23 +319,30 @@ fn output(shape: &Levels) -> (u8, Option<RunId>) {
     (level, shape.levels.get(usize::from(level)).and_then(|level| level.runs.first()).map(|run| run.id))
 }
 
-/// Whether a merge of these tables would gain nothing, unless a snapshot has ended that an earlier merge had to
-/// respect: they are where it would write to, without tombstones. This takes one run for all parts: with several,
-/// each would count as possibly overwriting entries of the others.
-fn is_in_order(shape: &Levels, part: &Part) -> bool {
+/// The tables of a view from which a rewrite in their place may drop something now.
+fn with_garbage(tree: &Tree, view: &View, snapshots: &Snapshots) -> BTreeSet<FileId> {
+    tree.with_garbage(&view.version, &snapshots.seqnos(), snapshots.expired_to_all())
+}
+
+/// Whether a merge of these tables would gain nothing: they are where it would write to, without tombstones, and none
+/// of them is among those with `garbage`. This takes one run for all parts: with several, each would count as possibly
+/// overwriting entries of the others.
+fn is_in_order(shape: &Levels, part: &Part, garbage: &BTreeSet<FileId>) -> bool {
     let output = output(shape);
-    part.tables.iter().all(|table| (table.0, Some(table.1)) == output) && !part.has_tombstones
+    let is_in_order = |table: &Place| (table.0, Some(table.1)) == output && !garbage.contains(&table.2);
+    part.tables.iter().all(is_in_order) && !part.has_tombstones
 }
 
 /// The job that merges a part of the tree into its deepest level. Pure.
 fn part_job(shape: &Levels, part: Part, table_bytes: u64) -> CompactionJob {
     let (output_level, output_run) = output(shape);
+    let keys = Some((part.start, part.end));
     CompactionJob {
         shape: JobShape::Merge,
         inputs: part.tables,
         output_level,
         output_run,
-        keys: None,
+        keys,
         table_bytes,
         max_overlap_bytes: u64::MAX,
         reason: "a caller asked for it".into(),
@@ -316,7 +380,8 @@ mod tests {
             |(id, keys): (usize, &&[u8])| Run { id: 100 - id as u64, tables: keys.iter().map(|&k| table(k)).collect() };
         let level = Level { runs: runs.iter().enumerate().map(run).collect() };
         let shape = Levels { levels: vec![Level::default(), level], ..Levels::default() };
-        let parts = parts::parts(&shape, Bound::Unbounded, None).filter(|part| is_in_order(&shape, part));
+        let is_in_order = |part: &Part| is_in_order(&shape, part, &BTreeSet::new());
+        let parts = parts::parts(&shape, Bound::Unbounded, None).filter(is_in_order);
         parts.flat_map(|part| part.end.expect("no table is unbounded").into_vec()).collect()
     }
 

@@ -18,7 +18,7 @@ mod choice;
 
 use std::{sync::Arc, time::Duration};
 
-use bifold_contract::{CompactionJob, Error, KeyspaceId, Millis, Result, SeqNo, planted};
+use bifold_contract::{Busy, CompactionJob, Error, KeyspaceId, Millis, Result, SeqNo, planted};
 use bifold_io::{fs::FileLock, remover::Remover, threads::Threads};
 use bifold_values::placement::GcJob;
 
@@ -46,7 +46,7 @@ use crate::{
         room::{Job, Means, Room},
     },
     state::{health::Health, install::State, numbers::Numbers, snapshot::Snapshots, tree::Tree, trees::Trees},
-    waiting::signal::{Signal, Woken},
+    waiting::signal::{Signal, Vigil, Woken},
 };
 
 /// A piece of background work.
@@ -124,7 +124,6 @@ impl WorkState {
         Some(Task::Compact(Arc::clone(tree), job))
     }
 
-    /// Only while no merge runs in the tree: a running merge may drop the same entries.
     fn take_prune(
         &mut self,
         tree: &Arc<Tree>,
@@ -132,10 +131,7 @@ impl WorkState {
         numbers: &Numbers,
     ) -> Option<Task> {
         let busy = self.busy.entry(tree.keyspace).or_default();
-        if !busy.tables.is_empty() || !busy.outputs.is_empty() {
-            return None;
-        }
-        let mut job = tree.choose_prune(snapshots, time)?;
+        let mut job = tree.choose_prune(snapshots, time, busy)?;
         mark(busy, &mut job, numbers);
         self.begin_task();
         self.merging += 1;
@@ -218,16 +214,26 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The loop of a worker. It waits for no particular condition, so the watchdog ignores it. After each long sleep
-    /// without a change it looks everywhere.
+    /// The loop of a worker. It waits for no particular condition, so the watchdog ignores it.
     fn serve(&self, role: Role) {
         while !self.signal.is_stopping() {
             let seen = self.signal.epoch();
             match self.health.writable().ok().and_then(|()| self.take_task(role)) {
                 Some(task) => self.do_task(task),
-                None if self.signal.sleep_past(seen) != Woken::Changed => self.work.doubt(),
-                None => {}
+                None => self.sleep_past(seen),
             }
+        }
+    }
+
+    /// Sleeps until there have been more than `seen` changes. After a long time without a change the worker looks
+    /// everywhere. All do when work that found too little room is to be tried again: this worker may have another role.
+    fn sleep_past(&self, seen: u64) {
+        match self.room.retry_in() {
+            Some(time) if self.signal.look_up(seen, time, &mut Vigil::default()) != Woken::Changed => {
+                self.work.look_everywhere();
+            }
+            None if self.signal.sleep_past(seen) != Woken::Changed => self.work.doubt(),
+            Some(_) | None => {}
         }
     }
 
@@ -244,6 +250,7 @@ impl Scheduler {
             let mut choices = choose(&loads, state.turn(role), state.gc_came_last).into_iter();
             let task = choices.find_map(|choice| match choice {
                 Choice::Compact(_) | Choice::Prune(_) | Choice::Gc(_) if state.held_off > 0 => None,
+                Choice::Compact(at) | Choice::Prune(at) if state.awaited.contains(&trees[at].keyspace) => None,
                 Choice::Flush(at) if self.room.held_up(&trees[at], Job::Flush).is_some() => None,
                 Choice::Compact(at) | Choice::Prune(at) if self.room.held_up(&trees[at], Job::Compact).is_some() => {
                     None
@@ -427,7 +434,10 @@ impl Scheduler {
             garbage,
             short: job.as_ref().is_some_and(|job| job.claim().is_short),
             drained,
-            held: tree.choose_prune(&self.snapshots.seqnos(), self.snapshots.expired_to_all()).is_some(),
+            held: {
+                let (open, time) = (self.snapshots.seqnos(), self.snapshots.expired_to_all());
+                tree.choose_prune(&open, time, &Busy::default()).is_some()
+            },
         };
         (load, job)
     }

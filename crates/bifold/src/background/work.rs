@@ -13,7 +13,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use bifold_contract::{Busy, CompactionJob, KeyspaceId, planted};
+use bifold_contract::{Busy, BusyOutput, CompactionJob, KeyspaceId, planted};
 use bifold_values::placement::GcClaim;
 
 use crate::{
@@ -58,6 +58,8 @@ pub(crate) struct WorkState {
     pub running: usize,
     /// The tasks of workers.
     pub tasks: Tasks,
+    /// Keyspaces in which a rewrite waits for compactions of workers to end, once for each. Workers begin none there.
+    pub awaited: Vec<KeyspaceId>,
     /// Callers whose work found too little room. Workers begin no compaction and no GC run until it is done
     /// ([`alone`](crate::background::alone)).
     pub held_off: u32,
@@ -92,8 +94,8 @@ pub(crate) struct GcRuns {
 pub(crate) enum Begun {
     /// There is nothing to merge.
     NothingToDo,
-    /// A running job holds some of its tables.
-    Busy,
+    /// Running jobs [are in the way](conflicts) of this one.
+    Busy(CompactionJob),
     /// Its tables are taken for this job.
     Job(CompactionJob),
 }
@@ -198,9 +200,12 @@ impl Work {
         self.take(|state| {
             let Some(mut job) = plan() else { return Begun::NothingToDo };
             let busy = state.busy.entry(keyspace).or_default();
-            if job.inputs.iter().any(|(_, _, table)| busy.tables.contains(table)) || !busy.outputs.is_empty() {
-                return Begun::Busy;
+            if conflicts(busy, &job) {
+                return Begun::Busy(job);
             }
+            // If a running job begins a run there, this one writes to it: two would be one more for lookups.
+            let begun = busy.outputs.iter().filter(|output| output.level == job.output_level);
+            job.output_run = job.output_run.or(begun.filter_map(|output| output.run).max());
             mark(busy, &mut job, numbers);
             state.running += 1;
             Begun::Job(job)
@@ -243,6 +248,21 @@ impl Work {
     pub fn busy(&self, keyspace: KeyspaceId) -> Busy {
         self.look(|state| state.busy.get(&keyspace).cloned().unwrap_or_default())
     }
+}
+
+/// Whether a job must wait for running ones: they have some of its tables, or write to its keys where its output goes
+/// or between that and its inputs. Policies wait for the same (`shape::is_free` of `bifold-index`): a job must neither
+/// write to keys of a run that another job writes to, nor overtake what is newer.
+pub(crate) fn conflicts(busy: &Busy, job: &CompactionJob) -> bool {
+    let to = job.output_level;
+    let from = job.inputs.iter().map(|input| input.0).min().unwrap_or(to);
+    let crosses = |level: u8| level == to || (from < level && level < to);
+    let overlaps = |output: &BusyOutput| match &job.keys {
+        Some((first, last)) => output.overlaps(first, last.as_deref()),
+        None => true,
+    };
+    job.inputs.iter().any(|input| busy.tables.contains(&input.2))
+        || busy.outputs.iter().any(|output| crosses(output.level) && overlaps(output))
 }
 
 /// Marks what a job takes: its tables, and the keys that it writes in the level of its output. A job that begins a run

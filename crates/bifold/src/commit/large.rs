@@ -48,7 +48,8 @@ pub(crate) fn put_large(
     let mut is_all = read_chunk(committer, source, &mut chunk)?;
     if is_all && chunk.len() <= SMALL_BYTES {
         let put = Op { tree, key, act: Act::Put(&chunk) };
-        return committed(committer.commit_if(&[put], durability, &mut || Ok(true))?, tree);
+        let made = committer.commit_if(&[put], durability, &mut || check_lasting(tree).map(|()| true))?;
+        return committed(made, tree);
     }
     let files = tree.placement();
     let mut writer = files.large().create(key)?;
@@ -60,9 +61,10 @@ pub(crate) fn put_large(
             return Err(Error::invalid("value", reason));
         }
         committer.health.takes_writes()?;
-        let written = committer.counters.user_bytes_written() + len;
-        let _has_looked = committer.room.admit(&[Op { tree, key, act: Act::Put(&[]) }], chunk.len() as u64, written)?;
+        let (put, bytes) = (Op { tree, key, act: Act::Put(&[]) }, chunk.len() as u64);
+        let _has_looked = committer.room.admit(&[put], bytes, committer.counters.user_bytes_written())?;
         writer.append(&chunk)?;
+        committer.room.appended(bytes);
         if is_all {
             break;
         }
@@ -83,6 +85,8 @@ pub(crate) fn put_large(
         if tree.is_dropped() {
             return Ok(false);
         }
+        // The source may have taken long, and the keyspace may have got one meanwhile.
+        check_lasting(tree)?;
         files.large().refer(named, key.len());
         writer.keep();
         Ok(true)
@@ -97,6 +101,11 @@ fn committed(made: Option<u64>, tree: &Tree) -> Result<()> {
 fn check_allowed(committer: &Committer, tree: &Tree) -> Result<()> {
     committer.health.takes_writes()?;
     tree.readable(&committer.health)?;
+    check_lasting(tree)
+}
+
+/// Checks that values of the keyspace do not expire by its options.
+fn check_lasting(tree: &Tree) -> Result<()> {
     if tree.view().settings.options.ttl.is_some() {
         let name = &tree.name;
         let reason = format!("keyspace `{name}` has a `ttl`, and values of `put_reader` do not expire: use `put`");

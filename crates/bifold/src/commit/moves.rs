@@ -77,6 +77,8 @@ impl MoveCommits {
 
     /// Commits moves. `chains` says what the index has of each: when it expires, and the operands above it, which are
     /// written again above its new address. If it is empty, none of them has any of that.
+    ///
+    /// All of it is one record of the log and goes to one memtable.
     fn write_back(&self, wal: &mut Wal, tree: &Arc<Tree>, moves: &[Moved], chains: &[Chain]) -> Result<()> {
         if moves.is_empty() {
             return Ok(());
@@ -127,7 +129,11 @@ impl Commits for Held<'_> {
     fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
         if self.asks_index {
             // Those that have vanished since must not come back, and the others keep instants and operands.
-            self.commit_current(moves, &mut |_| {})?;
+            let mut left = moves;
+            while !left.is_empty() {
+                let checked = self.commit_current(left, &mut |_| {})?;
+                left = &left[checked..];
+            }
         } else {
             self.moves.write_back(&mut self.wal, self.tree, moves, &[])?;
         }
@@ -174,16 +180,28 @@ impl Held<'_> {
         Ok(outdated)
     }
 
-    /// Commits the moves whose old address is still the newest of its key.
-    pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<()> {
-        let tree = self.tree;
-        let (reader, counters) = (&self.moves.reader, &self.moves.committer.counters);
-        let found = moves.iter().map(|moved| reader.chain(tree, &moved.key)).collect::<Result<Vec<_>>>();
-        let found = note_unreadable(tree, found)?;
-        counters.gc.lookups.fetch_add(moves.len() as u64, Relaxed);
-        let (mut current, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new());
+    /// Commits the moves whose old address is still the newest of its key: of the first, until those and the operands
+    /// above them fill a memtable. Returns how many it has looked at, at least one.
+    pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<usize> {
+        let (tree, committer) = (self.tree, &*self.moves.committer);
+        let mut found = Vec::with_capacity(moves.len());
+        let mut bytes = 0;
+        for moved in moves {
+            let chain = note_unreadable(tree, self.moves.reader.chain(tree, &moved.key))?;
+            let operands = chain.as_ref().map_or(&[][..], |chain| &chain.operands[..]);
+            let op = |operand: &[u8]| Op { tree, key: &moved.key, act: Act::Merge(operand) }.memtable_bytes();
+            bytes += op(&[]) + operands.iter().map(|operand| op(operand)).sum::<u64>();
+            found.push((moved, chain));
+            // Above a separated value operands only grow, so those of a few hundred keys may be any number of bytes.
+            if bytes >= committer.memtable_bytes {
+                break;
+            }
+        }
+        let checked = found.len();
+        committer.counters.gc.lookups.fetch_add(checked as u64, Relaxed);
+        let (mut current, mut overwritten) = (Vec::with_capacity(checked), Vec::new());
         let mut chains = Vec::new();
-        for (moved, found) in moves.iter().zip(found) {
+        for (moved, found) in found {
             match found {
                 Some(chain) if chain.pointer == moved.from => {
                     current.push(moved.clone());
@@ -194,6 +212,6 @@ impl Held<'_> {
         }
         self.moves.write_back(&mut self.wal, tree, &current, &chains)?;
         overwritten.into_iter().for_each(refused);
-        Ok(())
+        Ok(checked)
     }
 }

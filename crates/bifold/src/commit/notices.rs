@@ -87,6 +87,14 @@ impl NoticeState {
         }
         self.failed.as_ref().filter(|(upto, _)| seqno <= *upto).map(|(_, error)| Err(error.clone()))
     }
+
+    /// No sync follows for commits up to this one. What was said of later ones stays: somebody may wait for them, and
+    /// nobody would say it again.
+    fn fail(&mut self, upto: SeqNo, error: Error) {
+        if self.failed.as_ref().is_none_or(|(before, _)| *before < upto) {
+            self.failed = Some((upto, error));
+        }
+    }
 }
 
 impl Notices {
@@ -170,8 +178,8 @@ impl Notices {
             Ok(()) => state.durable = state.durable.max(upto),
             // The failure that ended writes is the cause, whoever met it.
             Err(error) => match self.health.failure() {
-                Some(cause) => state.failed = Some((SeqNo::MAX, cause.clone())),
-                None => state.failed = Some((upto, error)),
+                Some(cause) => state.fail(SeqNo::MAX, cause.clone()),
+                None => state.fail(upto, error),
             },
         }
         self.wake(state);
@@ -190,7 +198,7 @@ impl Notices {
             Ok(()) => closed(),
             Err(error) => self.health.failure().unwrap_or(error).clone(),
         };
-        state.failed.get_or_insert((SeqNo::MAX, failure));
+        state.fail(SeqNo::MAX, failure);
         self.wake(state);
     }
 
@@ -311,5 +319,44 @@ impl Drop for CommitNotice {
 impl fmt::Debug for CommitNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommitNotice").field("seqno", &self.seqno).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use bifold_io::{Env, memory::MemoryFs};
+
+    use super::*;
+    use crate::{api::options::Options, state::recover::recover};
+
+    /// Notices without a commit, and the engine that they are of.
+    fn notices() -> (Arc<crate::engine::Engine>, Arc<Notices>) {
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let engine = recover(env, Path::new("/db"), Options::default()).unwrap();
+        let notices = Arc::clone(&engine.notices);
+        (engine, notices)
+    }
+
+    /// The thread waits for the sync of a `Sync` commit while another thread closes the database, and then finds it
+    /// closed.
+    #[test]
+    fn a_sync_that_ends_after_the_close_leaves_no_later_notice_unresolved() {
+        let (_engine, notices) = notices();
+        notices.close(&Ok(()));
+        notices.resolve(5, Err(closed()));
+        assert!(matches!(notices.outcome(9), Some(Err(Error::Closed { .. }))));
+        assert!(matches!(notices.of(9).wait(), Err(Error::Closed { .. })));
+    }
+
+    #[test]
+    fn a_close_resolves_what_an_earlier_failure_has_left() {
+        let (_engine, notices) = notices();
+        notices.resolve(5, Err(Error::Full { free_bytes: 0, needed_bytes: 1, path: "/db".into() }));
+        assert!(matches!(notices.outcome(5), Some(Err(Error::Full { .. }))));
+        assert!(notices.outcome(9).is_none());
+        notices.close(&Ok(()));
+        assert!(matches!(notices.outcome(9), Some(Err(Error::Closed { .. }))));
     }
 }

@@ -20,7 +20,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use bifold_contract::{Entry, Error, Kind, Pointer, SeqNo, planted};
+use bifold_contract::{Entry, Error, IoSource, Kind, Pointer, SeqNo, planted};
 use bifold_format::{filter::key_hash, pointer};
 use bifold_index::lookup::{Lookup, LookupCounters};
 use bifold_values::placement::Profile;
@@ -179,8 +179,15 @@ impl Sampled<'_> {
         if let Some(entry) = in_memtables {
             return address_in(&entry);
         }
-        let lookup =
-            Lookup { key: self.key, key_hash, snapshot, covered_by: 0, after: 0, locator: view.version.locator() };
+        let lookup = Lookup {
+            key: self.key,
+            key_hash,
+            snapshot,
+            covered_by: 0,
+            after: 0,
+            source: IoSource::Gc,
+            locator: view.version.locator(),
+        };
         let count = |_: &Error| {
             overwrites.unread.fetch_add(1, Relaxed);
         };

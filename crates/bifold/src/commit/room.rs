@@ -1,7 +1,7 @@
 //! Room on the disk: puts are refused before the disk is full, so that it can be emptied.
 //!
 //! ```text
-//! free bytes of the disk, and those of RESERVE
+//! free bytes of the disk, and those of RESERVE, but no more than there are for jobs
 //! ├─ unwritten   what memtables hold: a flush will write it            ┐ a delete, a compaction or a GC run begins or
 //! ├─ floor       logs, manifest, the steps of a job between two checks ┘ goes on only when it leaves these
 //! ├─ for jobs    what a compaction or GC run has on disk twice         ─ puts leave this, too
@@ -21,6 +21,8 @@
 //! database's size. If a system does not report it (quotas of users, file systems of tests), nothing is refused, and
 //! a full disk poisons the database as any failure does.
 
+mod held_up;
+
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -28,13 +30,14 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
 };
 
 use bifold_contract::{Error, KeyspaceId, Result, planted};
 use bifold_format::names;
 use bifold_io::{Dir, clock::Clock, fs::APPEND_SLOT_BYTES};
 
+use self::held_up::HeldUp;
+pub(crate) use self::held_up::Job;
 use crate::{
     commit::{
         memory::LIMIT_MAX,
@@ -76,9 +79,6 @@ const RESERVE_SHARE_MAX: u64 = 4;
 const JOB_BYTES: u64 = 64 << 20;
 const JOB_SHARE: u64 = 16;
 
-/// Work that found too little room is tried again after this time, if not before.
-const RETRY: Duration = Duration::from_secs(1);
-
 /// How much room the disk has for a database.
 pub(crate) struct Room {
     dir: Dir,
@@ -89,6 +89,8 @@ pub(crate) struct Room {
     free_bytes_min: Option<u64>,
     /// Commits check the disk again when they have written this many bytes in all.
     look_at: AtomicU64,
+    /// What has been appended to files of large values, those of commits to come included.
+    large_bytes: AtomicU64,
     is_short: AtomicBool,
     reserve: Mutex<Reserve>,
     manifest_bytes: AtomicU64,
@@ -143,27 +145,6 @@ pub(crate) enum Means {
     Reserve,
 }
 
-/// The kinds of work that can find too little room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Job {
-    /// A flush.
-    Flush,
-    /// A compaction.
-    Compact,
-    /// A GC run.
-    Gc,
-}
-
-/// Work that waits for room.
-#[derive(Clone, Debug)]
-struct HeldUp {
-    /// The room that it found: with more, it is tried again.
-    left: u64,
-    /// When that was. What a system reports as free need not change when there is more.
-    since: Duration,
-    why: Error,
-}
-
 impl Means {
     fn reach_reserve(self) -> bool {
         self == Self::Reserve
@@ -185,6 +166,7 @@ impl Room {
             signal: Arc::clone(signal),
             free_bytes_min: free_bytes_min.map(|bytes| bytes.min(LIMIT_MAX)),
             look_at: AtomicU64::new(0),
+            large_bytes: AtomicU64::new(0),
             is_short: AtomicBool::new(false),
             reserve: Mutex::new(Reserve { bytes: reserve_bytes, is_refused: false }),
             manifest_bytes: AtomicU64::new(manifest_bytes),
@@ -206,6 +188,11 @@ impl Room {
     /// Notes the length of a rewritten manifest. The next rewrite is on disk together with the old one.
     pub fn note_manifest(&self, bytes: u64) {
         self.manifest_bytes.store(bytes, Relaxed);
+    }
+
+    /// Notes that so many bytes were appended to the file of a large value.
+    pub fn appended(&self, bytes: u64) {
+        self.large_bytes.fetch_add(bytes, Relaxed);
     }
 
     fn floor(&self) -> u64 {
@@ -233,13 +220,22 @@ fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
         .min(data_bytes / RESERVE_SHARE_MAX)
 }
 
+/// The bytes for puts. `RESERVE` stands for what jobs need, and for nothing else: nobody else gets what it holds. If it
+/// has more, as where one table or value is large, that is not there for puts.
+fn spare(free: u64, reserve: u64, kept: u64, for_jobs: u64) -> u64 {
+    (free + reserve.min(for_jobs)).saturating_sub(kept + for_jobs)
+}
+
 impl Room {
-    /// Lets a commit of `bytes` go on, unless the disk has too little room for it. `written`: what commits have written
-    /// so far.
+    /// Lets a commit of `bytes` go on, or the next `bytes` of a large value, unless the disk has too little room for
+    /// them. `committed`: what commits have written so far. Returns whether it looked at the disk.
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn admit(&self, ops: &[Op<'_>], bytes: u64, written: u64) -> Result<bool> {
+    pub fn admit(&self, ops: &[Op<'_>], bytes: u64, committed: u64) -> Result<bool> {
+        // The same for all callers, since they share `look_at`. A large value counts again once it is committed: then
+        // commits look earlier.
+        let written = committed + self.large_bytes.load(Relaxed);
         if written + bytes < self.look_at.load(Relaxed) {
             return Ok(false);
         }
@@ -248,8 +244,9 @@ impl Room {
             return Ok(true);
         };
         let data_bytes = self.data_bytes();
-        let needed = self.kept_free() + self.room_for_jobs(data_bytes);
-        let spare = (free + self.reserve_bytes()).saturating_sub(needed);
+        let (kept, for_jobs) = (self.kept_free(), self.room_for_jobs(data_bytes));
+        let needed = kept + for_jobs;
+        let spare = spare(free, self.reserve_bytes(), kept, for_jobs);
         let is_short = spare < 2 * bytes + if self.is_short() { needed / 8 } else { 0 };
         if self.is_short.swap(is_short, Relaxed) && !is_short {
             self.signal.notify();
@@ -411,13 +408,6 @@ impl Room {
         }
     }
 
-    /// Does work and notes its outcome: work that found too little room waits for more.
-    pub fn noting<T>(&self, tree: &Tree, job: Job, work: impl FnOnce() -> Result<T>) -> Result<T> {
-        let outcome = work();
-        self.note(tree, job, outcome.as_ref().err());
-        outcome
-    }
-
     /// Runs a flush, a merge or the copies of a GC run, which remove their output when they fail and change nothing.
     /// So a system without room reports [`Error::Full`], whatever it said was free; but first the work runs once more
     /// with the space of `RESERVE`.
@@ -432,32 +422,6 @@ impl Room {
             _ => error,
         })
     }
-
-    fn note(&self, tree: &Tree, job: Job, error: Option<&Error>) {
-        let mut held_up = self.held_up.hold();
-        match error {
-            Some(why @ Error::Full { .. }) => {
-                let left = self.dir.free_bytes().unwrap_or(u64::MAX);
-                let since = self.clock.now();
-                held_up.insert((tree.keyspace, job), HeldUp { left, since, why: why.clone() });
-            }
-            _ => drop(held_up.remove(&(tree.keyspace, job))),
-        }
-    }
-
-    /// Work that found too little room is tried again now.
-    pub fn try_again(&self) {
-        self.held_up.hold().clear();
-    }
-
-    /// Why work of a keyspace waits for room, if it does.
-    pub fn held_up(&self, tree: &Tree, job: Job) -> Option<Error> {
-        let held_up = self.held_up.hold();
-        let found = held_up.get(&(tree.keyspace, job))?;
-        let is_as_before = self.dir.free_bytes().is_some_and(|free| free <= found.left);
-        let is_fresh = self.clock.now().saturating_sub(found.since) < RETRY;
-        (is_as_before && is_fresh && !tree.is_dropped()).then(|| found.why.clone())
-    }
 }
 
 /// What a flush of memtables with this many bytes writes, including indexes and filters; or a GC run over this many
@@ -467,28 +431,4 @@ fn written_bytes(bytes: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn a_small_database_keeps_room_for_a_rewrite_and_a_large_one_for_a_part() {
-        assert_eq!(job_bytes(0), 0);
-        assert_eq!(job_bytes(8 * MIB), 6 * MIB);
-        assert_eq!(job_bytes(500 * MIB), 64 * MIB);
-        assert_eq!(job_bytes(16 << 30), 1 << 30);
-    }
-
-    #[test]
-    fn the_reserve_is_a_share_of_the_data_within_bounds() {
-        assert_eq!(reserve_bytes(0, 0, 0), 0);
-        assert_eq!(reserve_bytes(8 * MIB, MIB, MIB * 64), 2 * MIB);
-        assert_eq!(reserve_bytes(32 * MIB, MIB, 64 * MIB), RESERVE_BYTES_MIN);
-        assert_eq!(reserve_bytes(320 * MIB, MIB, 64 * MIB), 10 * MIB);
-        assert_eq!(reserve_bytes(320 * MIB, 16 * MIB, 64 * MIB), 20 * MIB, "room to rewrite a table");
-        assert_eq!(reserve_bytes(32 * MIB, 16 * MIB, 64 * MIB), 8 * MIB, "but never more than a quarter");
-        assert_eq!(reserve_bytes(1 << 40, MIB, 1 << 36), RESERVE_BYTES_MAX);
-        assert_eq!(reserve_bytes(1 << 40, MIB, 7), 7, "not more than the options ask for");
-    }
-}
+mod tests;

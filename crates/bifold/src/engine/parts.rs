@@ -55,6 +55,7 @@ pub(crate) struct Recovered {
     pub reserve_bytes: u64,
     pub events: Arc<Events>,
     pub time: Arc<Time>,
+    pub counters: Arc<Counters>,
 }
 
 impl Recovered {
@@ -99,7 +100,7 @@ impl Shared {
         let work = Arc::new(Work::new(Arc::clone(&signal)));
         let time = found.time_of_entries();
         let trees = Arc::new(Trees::new(found.trees));
-        let (snapshots, counters) = (Snapshots::of(&work, &time), Arc::<Counters>::default());
+        let (snapshots, counters) = (Snapshots::of(&work, &time), found.counters);
         let space = Arc::new(Space::new(&snapshots, &work));
         let paced_by = PacedBy { counters: &counters, trees: &trees, work: &work, space: &space };
         let (free_min, background_rate) = (found.options.free_bytes_min, found.options.background_bytes_per_second);

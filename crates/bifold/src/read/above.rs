@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{Kind, Result, SeqNo, expiry, key::MAX_SEQNO};
+use bifold_contract::{IoSource, Kind, Result, SeqNo, expiry, key::MAX_SEQNO};
 use bifold_format::filter::key_hash;
 use bifold_index::lookup::{Above, Lookup};
 use bifold_values::placement::NewestAbove;
@@ -29,7 +29,7 @@ impl Reader {
         for &(key, after) in asked {
             let key_hash = key_hash(key);
             layers_after(&view, after).for_each(|layer| layer.memtable.expect(key_hash));
-            let lookup = Lookup { after, ..lookup_of(&view, (key, key_hash), MAX_SEQNO, 0) };
+            let lookup = Lookup { after, source: IoSource::Gc, ..lookup_of(&view, (key, key_hash), MAX_SEQNO, 0) };
             view.version.expect_above_last(&lookup);
         }
         asked.iter().map(|&(key, after)| self.newest_above_after(tree, &view, key, after)).collect()
@@ -58,7 +58,7 @@ impl Reader {
                 None => {}
             }
         }
-        let lookup = Lookup { after, ..lookup_of(view, (key, key_hash), MAX_SEQNO, covered_by) };
+        let lookup = Lookup { after, source: IoSource::Gc, ..lookup_of(view, (key, key_hash), MAX_SEQNO, covered_by) };
         match view.version.get_above_last(&lookup, &self.counters.lookups)? {
             Above::Found(found) => version(found.kind, &found.payload),
             Above::Deleted => Ok(NewestAbove::Other),

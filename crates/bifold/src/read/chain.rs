@@ -47,6 +47,7 @@ impl Range {
                 return Err(error);
             }
         };
+        self.pinned.reader.counters.read_value(value.len());
         Ok(Pair { unread, ..self.pair_of(&key, value, expires_at) })
     }
 

@@ -487,7 +487,7 @@ pub(super) fn lookup_of<'a>(
     snapshot: SeqNo,
     covered_by: SeqNo,
 ) -> Lookup<'a> {
-    Lookup { key, key_hash, snapshot, covered_by, after: 0, locator: view.version.locator() }
+    Lookup { key, key_hash, snapshot, covered_by, after: 0, source: IoSource::Get, locator: view.version.locator() }
 }
 
 /// # Errors

@@ -8,7 +8,7 @@
 //! that each memtable has, then one search in the tables, by their filters. A step of a memtable at which a reader has
 //! left the value ends that, and this reader leaves one at the first step of each memtable ([`KeyStep`]).
 
-use bifold_contract::{Error, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, planted};
+use bifold_contract::{Error, IoSource, Kind, Millis, Pointer, Result, SeqNo, Value, expiry, planted};
 use bifold_format::filter::key_hash;
 use bifold_index::{
     lookup::Lookup,
@@ -191,7 +191,9 @@ impl Reader {
                 }
             }
         }
-        let lookup = lookup_of(view, (key, key_hash), snapshot, covered_by);
+        // GC looks for the value beneath operands; a read takes what they were combined to.
+        let source = if left == LeftValues::Used { IoSource::Get } else { IoSource::Gc };
+        let lookup = Lookup { source, ..lookup_of(view, (key, key_hash), snapshot, covered_by) };
         self.walk_tables(view, &lookup, sight, (&mut found, expires_at))?;
         Ok(found)
     }

@@ -54,26 +54,46 @@ impl Pair {
     /// by the same call: the next call reads this one alone. With [`Range::undamaged`](crate::Range::undamaged) also
     /// those of what operands are combined with, the same at each call.
     pub fn value(&self) -> Result<Value> {
+        match self.announced_value()? {
+            Some(value) => Ok(value),
+            None => self.value_alone(),
+        }
+    }
+
+    /// The value, if it was announced together with neighbours and is whole: one call reads all of them.
+    ///
+    /// # Errors
+    /// The I/O error of that call, which may be that of a neighbour.
+    pub(super) fn announced_value(&self) -> Result<Option<Value>> {
+        let Some(announced) = self.announced.as_ref().filter(|_| self.kind == Kind::Pointer) else { return Ok(None) };
+        self.pinned.note_value_asked();
+        let value = self.pinned.look_at(announced, (&self.key, &self.payload), Value::copy_of)?;
+        if let Some(value) = &value {
+            self.pinned.reader.counters.read_value(value.len());
+        }
+        Ok(value)
+    }
+
+    /// The value, read alone.
+    ///
+    /// # Errors
+    /// As [`Pair::value`], but for none of its neighbours.
+    pub(super) fn value_alone(&self) -> Result<Value> {
         if let Some(error) = &self.unread {
             return Err(Error::clone(error));
         }
-        match self.kind {
+        let Pinned { reader, tree, values, .. } = &*self.pinned;
+        let value = match self.kind {
             Kind::Pointer => {
                 self.pinned.note_value_asked();
-                if let Some(announced) = &self.announced
-                    && let Some(value) = self.pinned.look_at(announced, (&self.key, &self.payload), Value::copy_of)?
-                {
-                    return Ok(value);
-                }
-                let from = (&*self.pinned.tree, &self.pinned.values);
-                self.pinned.reader.resolve(from, (&self.key, self.seqno), &self.payload, IoSource::Scan)
+                reader.resolve((tree, values), (&self.key, self.seqno), &self.payload, IoSource::Scan)?
             }
-            Kind::Large => {
-                let Pinned { reader, tree, values, .. } = &*self.pinned;
-                reader.read_large((tree, values), &self.key, &self.payload, IoSource::Scan)
-            }
-            _ => Ok(self.payload.clone()),
-        }
+            Kind::Large => reader.read_large((tree, values), &self.key, &self.payload, IoSource::Scan)?,
+            // Counted when it was yielded.
+            _ => return Ok(self.payload.clone()),
+        };
+        reader.counters.read_value(value.len());
+        Ok(value)
     }
 
     /// The key alone.

@@ -241,8 +241,9 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, announced: BlocksAhead) -> Visible {
     if pinned.tree.note_scan(&view) || pinned.values.readers_ask() {
         pinned.snapshot.makes_due(pinned.tree.keyspace);
     }
-    let tombstones = RangeTombstones::new(&visible_tombstones(&view, seqno));
     let (from, to) = (key_of(&lower), key_of(&upper));
+    let seen = visible_tombstones(&view, seqno, (from.as_deref(), to.as_deref()));
+    let tombstones = RangeTombstones::for_snapshots(&seen, &[seqno]);
     let BlocksAhead { end, entries, key } = announced;
     let (direction, bound) = match end {
         End::Front => (Direction::Forward, &from),
@@ -269,19 +270,22 @@ fn walk(fresh: Fresh, pinned: Arc<Pinned>, announced: BlocksAhead) -> Visible {
     Visible::new(make, tombstones, (seqno, time), lower, upper)
 }
 
-/// Every range tombstone of the view that `snapshot` sees.
-pub(super) fn visible_tombstones(view: &View, snapshot: SeqNo) -> Vec<RangeTombstone> {
+/// What `snapshot` sees of the view's range tombstones for keys from one to another, both inclusive.
+fn visible_tombstones(view: &View, snapshot: SeqNo, (from, to): (Option<&[u8]>, Option<&[u8]>)) -> Vec<RangeTombstone> {
     let mut all = Vec::new();
     if planted!("ignore_range_tombstone") {
         return all;
     }
     for layer in view.layers() {
-        all.extend(layer.memtable.range_tombstones().clipped(None, None));
+        all.extend(layer.memtable.range_tombstones().seen_by(snapshot, from, to));
     }
     if view.version.has_range_tombstones() {
-        all.extend(view.version.tables().flat_map(|t| t.range_tombstones()).cloned());
+        let is_within = |t: &&RangeTombstone| {
+            let ends_before = from.is_some_and(|from| t.end.as_deref().is_some_and(|end| end <= from));
+            t.seqno <= snapshot && !ends_before && to.is_none_or(|to| *t.start <= *to)
+        };
+        all.extend(view.version.tables().flat_map(|t| t.range_tombstones()).filter(is_within).cloned());
     }
-    all.retain(|t| t.seqno <= snapshot);
     all
 }
 
@@ -365,7 +369,12 @@ impl Range {
         };
         this.yielded += 1;
         self.left = self.left.map(|left| left - 1);
-        self.pinned.reader.counters.scanned(1, (item.key.len() + item.payload.len()) as u64);
+        let value_bytes = match item.kind {
+            // Counted when it is read or combined.
+            Kind::Pointer | Kind::Large | Kind::Operand => 0,
+            _ => item.payload.len(),
+        };
+        self.pinned.reader.counters.scanned(1, (item.key.len() + value_bytes) as u64);
         let pinned = Arc::clone(&self.pinned);
         if item.kind == Kind::Operand && self.wanted == Wanted::All {
             return Some(self.resolved(item.key, chain));

@@ -16,6 +16,7 @@ use bifold_values::parts::value_files::Stretches;
 
 use super::{
     chain,
+    pair::Pair,
     scan::{AheadItem, End, Range, ScanState},
     window,
 };
@@ -127,7 +128,8 @@ impl Range {
     /// ```
     ///
     /// # Errors
-    /// I/O errors and corruption. An entry whose value cannot be read is passed over by the next call.
+    /// I/O errors and corruption. An entry whose value cannot be read is passed over by the next call, unless several
+    /// values were read by one system call: then the next call first reads the entry's value alone.
     pub fn visit(&mut self, mut see: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>) -> Result<()> {
         self.begin(End::Front, None);
         let (mut queue, mut tally) = (Queue::default(), Tally::default());
@@ -147,7 +149,14 @@ impl Range {
                 // What the iterator has read ahead, values from the device, errors, and the end.
                 let Some(pair) = self.step(End::Front) else { return Ok(()) };
                 let pair = pair?;
-                see(pair.key(), &pair.value()?)
+                match pair.announced_value() {
+                    Ok(Some(value)) => see(pair.key(), &value),
+                    Ok(None) => see(pair.key(), &pair.value_alone()?),
+                    Err(error) => {
+                        self.put_back(pair);
+                        return Err(error);
+                    }
+                }
             } else if is_walking && queue.waiting.len() * 2 <= queue.window {
                 self.walk_on(queue, tally, see)
             } else {
@@ -175,7 +184,8 @@ impl Range {
             let Some(entry) = visible.front() else { break };
             if entry.kind == Kind::Inline && queue.waiting.is_empty() {
                 queue.window = 0;
-                tally.note(&entry);
+                tally.entries += 1;
+                tally.bytes += (entry.key.len() + entry.payload.len()) as u64;
                 let flow = see(entry.key, entry.payload);
                 self.note_visited();
                 return flow;
@@ -209,30 +219,35 @@ impl Range {
     /// Visits the entry that has waited longest.
     fn visit_first(&mut self, queue: &mut Queue, tally: &mut Tally, see: &mut See<'_>) -> Result<ControlFlow<()>> {
         let Some(mut next) = queue.waiting.pop_front() else { return Ok(ControlFlow::Continue(())) };
+        let (kind, announced) = (next.kind(), next.stretches.take());
+        let (key, mut flow, mut bytes) = (&next.key[..], ControlFlow::Continue(()), 0);
+        let see = &mut |value: &[u8]| {
+            bytes = value.len();
+            flow = see(key, value);
+        };
+        let seen = match announced.filter(|_| kind == Kind::Pointer) {
+            Some(announced) => self.pinned.look_at(&announced, (key, &next.pointer), &mut *see),
+            None => Ok(None),
+        };
+        let is_seen = match seen {
+            Ok(seen) => seen.is_some(),
+            // It may be the error of a neighbour: the next call reads this value alone.
+            Err(error) => {
+                queue.waiting.push_front(next);
+                return Err(error);
+            }
+        };
         self.note_visited();
-        let (key, pinned) = (&next.key[..], &self.pinned);
-        let (kind, payload) = (next.kind(), next.inline.as_deref().unwrap_or(&next.pointer));
-        tally.note(&Entry { key, seqno: next.seqno, kind, payload });
-        let mut flow = ControlFlow::Continue(());
+        tally.entries += 1;
+        tally.bytes += key.len() as u64;
+        let (reader, from) = (&self.pinned.reader, (&*self.pinned.tree, &self.pinned.values));
         match kind {
-            Kind::Pointer => {
-                let from = (&*pinned.tree, &pinned.values);
-                let see = &mut |value: &[u8]| flow = see(key, value);
-                let seen = match &next.stretches {
-                    Some(announced) => pinned.look_at(announced, (key, &next.pointer), &mut *see)?,
-                    None => None,
-                };
-                if seen.is_none() {
-                    pinned.reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?;
-                }
-            }
-            Kind::Large => {
-                let from = (&*pinned.tree, &pinned.values);
-                flow = see(key, &pinned.reader.read_large(from, key, payload, IoSource::Scan)?);
-            }
-            _ => flow = see(key, payload),
+            _ if is_seen => {}
+            Kind::Pointer => reader.show(from, (key, next.seqno), &next.pointer, IoSource::Scan, see)?,
+            Kind::Large => see(&reader.read_large(from, key, &next.pointer, IoSource::Scan)?),
+            _ => see(next.inline.as_deref().unwrap_or_default()),
         }
-        next.stretches = None;
+        tally.bytes += bytes as u64;
         queue.spare.push(next);
         Ok(flow)
     }
@@ -241,11 +256,12 @@ impl Range {
         self.front.yielded += 1;
         self.left = self.left.map(|left| left - 1);
     }
-}
 
-impl Tally {
-    fn note(&mut self, entry: &Entry<'_>) {
-        self.entries += 1;
-        self.bytes += (entry.key.len() + entry.payload.len()) as u64;
+    /// What the front has yielded last comes next. Its value was not announced then.
+    fn put_back(&mut self, pair: Pair) {
+        let Pair { key, seqno, kind, payload, expires_at, .. } = pair;
+        self.front.items.push_front(AheadItem::of(Item { key, seqno, kind, payload, expires_at }));
+        self.front.yielded -= 1;
+        self.left = self.left.map(|left| left + 1);
     }
 }

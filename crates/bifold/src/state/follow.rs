@@ -19,12 +19,15 @@
 //! * **What a writer is about to change may be met halfway**: a file that has another name for a moment, a record half
 //!   written that looks damaged. Everything is then read again, a few times over two seconds, before it is an error.
 //! * A new manifest (a session, or one that had become long) is read from its beginning, and so are the logs.
+//! * **Another database in the directory is an error.** Its files may have the numbers of files that are cached. It is
+//!   known by a pin that is gone, by its id, and by a manifest or commits from before what was read.
 
 mod manifest;
 mod pinned;
 mod trees;
 
 use std::{
+    collections::BTreeSet,
     io::ErrorKind,
     path::Path,
     sync::{Arc, Mutex, Weak},
@@ -39,7 +42,7 @@ use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
 use self::{manifest::ManifestPlace, pinned::ReaderPin};
 use crate::{
-    api::options::Options,
+    api::{options::Options, stats::counters::Counters},
     background::telling::Events,
     commit::{
         memory::MemoryPlan,
@@ -72,6 +75,8 @@ pub(crate) struct Follower {
     pinned: Arc<ReaderPin>,
     /// One for all states: what expired in one has expired in the next.
     time: Arc<Time>,
+    /// So are these: what was counted in one is counted in the next.
+    counters: Arc<Counters>,
     at: Mutex<At>,
 }
 
@@ -84,6 +89,10 @@ struct At {
     next: SeqNo,
     visible: SeqNo,
     newest: Weak<Engine>,
+    /// The database and its manifest as the newest state has them.
+    last: Option<(u64, ManifestPlace)>,
+    /// What the listener was told that could not be read.
+    left_out: BTreeSet<String>,
 }
 
 /// What it has read.
@@ -110,6 +119,19 @@ struct Reading {
 /// What was read, its trees, and the logs from before that still count.
 type Read = (Reading, Vec<Arc<Tree>>, Vec<LogFile>);
 
+impl At {
+    /// Notes for the listener what this state leaves out and none before has. The caller has a lock and tells nothing.
+    fn note_left_out(&mut self, engine: &Engine) {
+        for tree in engine.trees.all().iter() {
+            for why in tree.left_out() {
+                if self.left_out.insert(why.to_string()) {
+                    engine.events.left_out(&tree.name, &why);
+                }
+            }
+        }
+    }
+}
+
 impl Follower {
     /// Opens the database in `path` and reads its state.
     ///
@@ -129,6 +151,7 @@ impl Follower {
             tables,
             unsynced: Arc::default(),
             time: Arc::new(Time::new(&env.clock, 0)),
+            counters: Arc::default(),
             env,
             options,
             plan,
@@ -154,7 +177,12 @@ impl Follower {
             return Ok(current);
         }
         let newest = patiently(&self.env, || self.advance(&mut at));
-        newest.inspect_err(|_| self.pinned.end_reading())
+        let newest = newest.inspect_err(|_| self.pinned.end_reading())?;
+        at.last = at.place.as_ref().map(|place| (place.state.database_id, place.manifest.clone()));
+        if self.options.listener.get().is_some() {
+            at.note_left_out(&newest);
+        }
+        Ok(newest)
     }
 
     /// Whether nothing was written since.
@@ -179,7 +207,7 @@ impl Follower {
         };
         let (reading, trees, logs) = match next {
             Some((reading, trees, logs)) => (reading, trees, logs),
-            None => self.read_all()?,
+            None => self.read_all(at.last.as_ref())?,
         };
         let numbers = Numbers::from(reading.state.next_file.max(1));
         let found =
@@ -216,6 +244,7 @@ impl Follower {
             reserve_bytes: 0,
             events: Arc::new(Events::new(&self.options.listener, &self.env.clock)),
             time: Arc::clone(&self.time),
+            counters: Arc::clone(&self.counters),
         });
         let replay = Replay { state: &engine.state, flusher: &engine.flusher, memtable_bytes: self.plan.memtable };
         replay.replay(&found)?;
@@ -226,10 +255,17 @@ impl Follower {
         Ok(engine)
     }
 
-    /// Reads everything.
-    fn read_all(&self) -> Result<Read> {
+    /// Reads everything. It has to go on from the `last` state: files of another history may have the same numbers, and
+    /// blocks of the ones before are cached.
+    fn read_all(&self, last: Option<&(u64, ManifestPlace)>) -> Result<Read> {
         let not_found = || Error::NotFound { path: self.dir.path().into() };
         let (manifest, state) = ManifestPlace::read_all(&self.dir)?.ok_or_else(not_found)?;
+        if let Some((database, before)) = last
+            && (state.database_id != *database || !manifest.goes_on_from(before))
+        {
+            let expected = format!("what follows {before} of database {database:016x}");
+            return Err(self.another(expected, &format!("{manifest} of database {:016x}", state.database_id)));
+        }
         let (spans, next) = (self.spans(&state, None)?, state.log_floor.first);
         let trees = self.open_trees(&state)?;
         Ok((Reading { manifest, state, spans, next }, trees, Vec::new()))
@@ -269,7 +305,11 @@ impl Follower {
     /// Only other files in the directory, or a system that has lost what it reported as written, lead here.
     fn older(&self, found: SeqNo, seen: SeqNo) -> Error {
         let expected = format!("commits up to {}, which were there before", seen - 1);
-        let found = format!("commits up to {}: close this database and open it again", found - 1);
+        self.another(expected, &format!("commits up to {}", found - 1))
+    }
+
+    fn another(&self, expected: String, found: &str) -> Error {
+        let found = format!("{found}: close this database and open it again");
         Corruption::new(0, "database directory", expected, found).of(self.dir.path())
     }
 }

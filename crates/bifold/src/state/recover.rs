@@ -97,8 +97,8 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         }
     };
     let reserve_bytes = dir.len(names::RESERVE)?.unwrap_or(0);
-    let time = Arc::new(Time::new(&env.clock, state.seen_time.unwrap_or(0)));
     let engine = Engine::new(Recovered {
+        time: Arc::new(Time::new(&env.clock, state.seen_time.unwrap_or(0))),
         env,
         dir,
         options,
@@ -116,7 +116,7 @@ pub(crate) fn recover(env: Env, path: &Path, options: Options) -> Result<Arc<Eng
         damaged: found.damaged.clone(),
         reserve_bytes,
         events,
-        time,
+        counters: Arc::default(),
     });
     start(&engine, &files, &found)?;
     Ok(engine)

@@ -15,7 +15,7 @@
 //! loaded after a commit was acknowledged contains that commit.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     ops::Deref,
     sync::{
@@ -37,7 +37,7 @@ use bifold_values::store::ValueStore;
 
 use crate::{
     api::options::KeyspaceOptions,
-    background::{filter::TreeFilter, left_out::LeftOut},
+    background::{filter::TreeFilter, left_out::LeftOut, prune},
     commit::overwrites::Overwrites,
     read::window::Habits,
     state::{
@@ -74,6 +74,8 @@ pub(crate) struct Tree {
     pub unreadable: LeftOut,
     /// What snapshots hold in its tables, by table.
     pub held: Mutex<BTreeMap<FileId, Held>>,
+    /// Tables of earlier sessions that may have older versions of a key: nothing says what snapshots held there.
+    pub found: Mutex<BTreeSet<FileId>>,
     view: ArcSwap<View>,
     change: Mutex<()>,
     /// The options of values that the placement reads.
@@ -285,6 +287,7 @@ impl Tree {
             looks: Looks::default(),
             unreadable: LeftOut::default(),
             held: Mutex::default(),
+            found: Mutex::new(prune::found(&version)),
             view: ArcSwap::from_pointee(View::of_tables(Settings::new(options), Arc::new(version), Values::new(store))),
             change: Mutex::new(()),
             value_options,

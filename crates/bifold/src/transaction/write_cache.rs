@@ -104,7 +104,8 @@ impl WriteCache {
     /// Sets `key` to `value`. If the keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), it counts from now on.
     ///
     /// # Errors
-    /// As [`Keyspace::put`]. If what is gathered could not be committed, it stays in the cache, this write included.
+    /// As [`Keyspace::put`]. If what is gathered could not be committed, all that was gathered before stays in the
+    /// cache. This write is there, too, unless transactions had no memory left for it: write it again.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write(key.as_ref(), self.keyspace.put_of(value.as_ref()))
     }

@@ -2,6 +2,7 @@
 
 mod damage;
 mod fixture;
+mod followed;
 mod meanwhile;
 
 use std::{fs, path::Path};

@@ -9,11 +9,12 @@ use std::{
 
 use bifold::{
     Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive, Transaction,
+    options::Cold,
 };
 use bifold_io::memory::Fate;
 
 use crate::{
-    bed::{Bed, numbers},
+    bed::{Bed, numbers, small},
     support::{check_iterators, entries},
 };
 
@@ -242,6 +243,22 @@ fn an_expired_version_hides_older_ones_for_good() {
     }
 }
 
+/// The tags in the groups are still the newest records of their keys.
+#[test]
+fn values_in_a_cold_log_that_have_expired_are_freed() {
+    let mut options = small(PlacementKind::HashKv);
+    options.keyspace.values.hashkv.cold = Cold::Log;
+    let bed = Bed::of(options);
+    (0..600).for_each(|n| bed.ks().put_with_ttl(key(n), value(n, 0), seconds(10)).unwrap());
+    bed.db().collect_garbage().unwrap();
+    let before = bed.db().stats().space.values_bytes;
+    bed.set_time(1_000_010);
+    bed.ks().compact_range::<&str>(..).unwrap();
+    bed.db().wait_idle().unwrap();
+    let after = bed.db().stats().space.values_bytes;
+    assert!(after < before / 2, "{after} bytes of {before} are left");
+}
+
 #[test]
 fn time_that_was_seen_does_not_come_back() {
     let mut bed = Bed::new(PlacementKind::Inline);
@@ -301,6 +318,22 @@ fn a_keyspace_has_a_default_that_puts_override() {
     bed.set_time(1_000_010);
     let swapped = bed.ks().compare_and_swap("a", None, Some(b"again")).unwrap();
     assert_eq!(swapped, bifold::Swap::Done, "an expired key has no value");
+}
+
+/// One entry in a hundred is too little for a rewrite without a request.
+#[test]
+fn compact_drops_the_little_that_has_expired() {
+    let bed = Bed::new(PlacementKind::Inline);
+    for n in 0..100 {
+        bed.ks().put(key(n), "stays").unwrap();
+    }
+    bed.ks().put_with_ttl(key(50), "goes", seconds(10)).unwrap();
+    bed.db().compact().unwrap();
+    let expiring = || bed.db().stats().keyspaces[0].expiring_entries;
+    assert_eq!(expiring(), 1);
+    bed.set_time(1_000_010);
+    bed.db().compact().unwrap();
+    assert_eq!(expiring(), 0);
 }
 
 #[test]

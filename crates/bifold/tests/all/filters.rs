@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::Path,
+    sync::{Arc, Mutex},
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -225,6 +226,27 @@ fn what_was_overwritten_meanwhile_stays() {
         bed.ks().compact_range::<&[u8]>(..).unwrap();
         let left: Vec<_> = (0..5u8).map(|n| (vec![n], b"newer".to_vec())).collect();
         assert_eq!(entries(bed.ks().iter()), left, "{placement:?}");
+    }
+}
+
+#[test]
+fn a_filter_is_not_asked_about_what_only_snapshots_see() {
+    for placement in [PlacementKind::Inline, PlacementKind::HashKv] {
+        let bed = Bed::new(placement);
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&asked);
+        bed.ks().put("k", [1; 200]).unwrap();
+        bed.ks().put("other", [2; 200]).unwrap();
+        let snapshot = bed.db().snapshot();
+        bed.ks().delete_range("a".."l").unwrap();
+        bed.ks().set_compaction_filter(Some(CompactionFilter::new(move |entry| {
+            seen.lock().unwrap().push(entry.key().to_vec());
+            Ok(Verdict::Keep)
+        })));
+        bed.db().compact().unwrap();
+        assert_eq!(*asked.lock().unwrap(), [b"other"], "{placement:?}");
+        assert_eq!(filter_stats(bed.db()).asked, 1, "{placement:?}");
+        assert!(snapshot.get(bed.ks(), "k").unwrap().is_some(), "{placement:?}");
     }
 }
 

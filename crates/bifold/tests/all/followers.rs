@@ -200,6 +200,26 @@ fn a_writer_that_is_opened_later_keeps_what_a_follower_needs() {
 }
 
 #[test]
+fn a_refresh_takes_nothing_back_that_was_counted() {
+    let dir = TempDir::new();
+    let path = dir.join("db");
+    let writer = Db::open_with(&path, options(PlacementKind::WiscKey)).unwrap();
+    writer.put("k", "v").unwrap();
+    let mut reader = follow(&path);
+    for round in 1..4 {
+        for _ in 0..100 {
+            reader.get("k").unwrap();
+        }
+        assert_eq!(reader.iter().count(), 1);
+        writer.put("k", format!("{round}")).unwrap();
+        assert!(reader.refresh().unwrap().is_newer);
+        let stats = reader.stats();
+        assert_eq!((stats.gets, stats.get_hits, stats.scanned_entries), (round * 100, round * 100, round));
+        assert!(stats.user_bytes_read > 0 && stats.latency_us.get.count > 0, "{round}");
+    }
+}
+
+#[test]
 fn keyspaces_are_created_configured_and_dropped_under_a_follower() {
     let dir = TempDir::new();
     let path = dir.join("db");
@@ -353,12 +373,15 @@ impl Clock for Sleeps {
     }
 }
 
+fn sleeps() -> Arc<Sleeps> {
+    Arc::new(Sleeps { clock: ManualClock::default(), slept: Mutex::default(), then: Mutex::new(Box::new(|_| {})) })
+}
+
 #[test]
 fn a_reader_asks_again_after_pauses_that_grow_until_there_is_more_or_the_time_is_over() {
     let fs = MemoryFs::new();
     let writer = Db::open_in(Env { fs: Arc::new(fs.clone()), ..Env::system() }, "/db", tiny()).unwrap();
-    let sleeps =
-        Arc::new(Sleeps { clock: ManualClock::default(), slept: Mutex::default(), then: Mutex::new(Box::new(|_| {})) });
+    let sleeps = sleeps();
     let env = Env { fs: Arc::new(fs), clock: Arc::clone(&sleeps) as _, ..Env::system() };
     let mut reader = Db::open_in(env, "/db", following()).unwrap();
     let slept = || sleeps.slept.lock().unwrap().drain(..).map(|time| time.as_millis()).collect::<Vec<_>>();
@@ -416,6 +439,42 @@ fn an_older_database_in_the_same_place_is_an_error_and_not_an_older_state() {
     }
     assert!(matches!(reader.refresh(), Err(Error::Corruption { .. })));
     assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"8"[..]));
+}
+
+/// It has more commits than the reader has seen, and its tables have numbers of tables that the reader has cached.
+#[test]
+fn another_history_in_the_same_place_is_an_error_even_if_it_is_longer() {
+    // Somebody has removed the whole directory, or everything but the pins.
+    for kept in ["/db/nothing", "/db/readers"] {
+        let fs = MemoryFs::new();
+        let env = || Env { fs: Arc::new(fs.clone()), ..Env::system() };
+        let write = |key: &str, values: std::ops::Range<u32>| {
+            let writer = Db::open_in(env(), "/db", tiny()).unwrap();
+            values.for_each(|n| writer.put(key, n.to_string()).unwrap());
+            writer
+        };
+        write("a", 0..1).close().unwrap();
+        let old: Vec<_> = fs.files().into_iter().map(|path| (path.clone(), fs.read(&path).unwrap())).collect();
+        (0..3).for_each(|_| write("a", 0..1).close().unwrap());
+        let writer = write("a", 0..9);
+        let mut reader = Db::open_in(Env { clock: sleeps(), ..env() }, "/db", following()).unwrap();
+        writer.close().unwrap();
+        for path in fs.files().into_iter().filter(|path| path.starts_with("/db") && !path.starts_with(kept)) {
+            fs.remove(&path).unwrap();
+        }
+        for (path, bytes) in old {
+            fs.write_durable(&path, &bytes);
+        }
+        let writer = write("a", 100..150);
+        writer.flush().unwrap();
+        for _ in 0..2 {
+            let refreshed = reader.refresh();
+            assert!(matches!(refreshed, Err(Error::Corruption { .. })), "{kept}: {refreshed:?}");
+            assert_eq!(reader.get("a").unwrap().as_deref(), Some(&b"8"[..]));
+        }
+        let fresh = Db::open_in(env(), "/db", following()).unwrap();
+        assert_eq!(fresh.get("a").unwrap().as_deref(), Some(&b"149"[..]));
+    }
 }
 
 #[test]

@@ -6,7 +6,10 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{self, RecvTimeoutError},
     },
+    thread,
+    time::Duration,
 };
 
 use bifold::{Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers};
@@ -283,4 +286,119 @@ fn a_disk_that_others_have_filled_to_the_last_byte_is_emptied_within_the_reserve
     assert!(fs.used_bytes() < used * 6 / 10, "{} bytes of {used} are left", fs.used_bytes());
     check(&db, (1..4000).step_by(2));
     db.close().unwrap();
+}
+
+/// Fails if the work takes nearly as long as a thread sleeps that nobody wakes, which is half a minute.
+fn is_woken<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    const PATIENCE: Duration = Duration::from_secs(15);
+    let (end, ended) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let work = scope.spawn(move || {
+            let _end = end;
+            work()
+        });
+        let outcome = ended.recv_timeout(PATIENCE);
+        let done = work.join().unwrap();
+        assert_eq!(outcome, Err(RecvTimeoutError::Disconnected), "nobody was woken");
+        done
+    })
+}
+
+/// The worker that finds no room for it sleeps, and so does the caller.
+#[test]
+fn a_flush_without_room_reports_that_and_is_done_when_there_is_room() {
+    let fs = MemoryFs::new();
+    fs.set_capacity(Some(CAPACITY));
+    let options = Options { free_bytes_min: Some(0), ..options(PlacementKind::Inline, Workers::Threads(2)) };
+    let db = Db::open_in(env(&fs), "/db", options).unwrap();
+    db.put("key", "value").unwrap();
+    fs.set_capacity(Some(fs.used_bytes() + (16 << 10)));
+    let flushed = is_woken(|| db.flush());
+    assert!(matches!(flushed, Err(Error::Full { .. })), "{flushed:?}");
+    fs.set_capacity(Some(CAPACITY));
+    is_woken(|| db.flush()).unwrap();
+    let stats = db.stats();
+    assert_eq!((stats.keyspaces[0].levels[0].entries, stats.overdue_waits), (1, 0));
+    assert!(stats.poisoned.is_none());
+    db.close().unwrap();
+}
+
+/// Nobody asks again: the workers find out by themselves.
+#[test]
+fn a_flush_without_room_is_done_by_workers_once_there_is_room() {
+    let fs = MemoryFs::new();
+    fs.set_capacity(Some(CAPACITY));
+    let options = Options { free_bytes_min: Some(0), ..options(PlacementKind::Inline, Workers::Threads(2)) };
+    let db = Db::open_in(env(&fs), "/db", options).unwrap();
+    db.put("key", "value").unwrap();
+    fs.set_capacity(Some(fs.used_bytes() + (16 << 10)));
+    assert!(matches!(is_woken(|| db.flush()), Err(Error::Full { .. })));
+    fs.set_capacity(Some(CAPACITY));
+    is_woken(|| {
+        while db.stats().keyspaces[0].levels.first().is_none_or(|level| level.entries == 0) {
+            thread::yield_now();
+        }
+    });
+    db.close().unwrap();
+}
+
+/// A worker may not use the reserve, and may have failed before the caller releases it.
+#[test]
+fn a_flush_that_a_caller_waits_for_is_done_with_the_space_of_the_reserve() {
+    let fs = MemoryFs::new();
+    fs.set_capacity(Some(CAPACITY));
+    let db = open(&fs, PlacementKind::Inline, Workers::Threads(2)).unwrap();
+    (0..500).for_each(|number| db.put(key(number), vec![number as u8; 3000]).unwrap());
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert!(db.stats().space.reserve_bytes > 128 << 10);
+    db.put(key(500), vec![500u32 as u8; 3000]).unwrap();
+    fs.set_capacity(Some(fs.used_bytes() + (16 << 10)));
+    is_woken(|| db.flush()).unwrap();
+    check(&db, 0..501);
+    assert!(db.stats().poisoned.is_none());
+    db.close().unwrap();
+}
+
+/// Before GC asks the index, the commit under way has to end. Nothing is committed then, so its copies wait for room
+/// like those of any other GC.
+#[test]
+fn copies_of_gc_that_asks_the_index_wait_for_room() {
+    const ENTRIES: u32 = 60;
+    let prepared = MemoryFs::new();
+    prepared.set_capacity(Some(CAPACITY));
+    {
+        let db = open(&prepared, PlacementKind::HashKv, Workers::Caller).unwrap();
+        for _ in 0..2 {
+            (0..ENTRIES).for_each(|number| {
+                let value = vec![number as u8; 3000];
+                db.default_keyspace().put_with_ttl(key(number), value, Duration::from_secs(1 << 20)).unwrap();
+            });
+        }
+        db.close().unwrap();
+    }
+    // Each append to a value file fails in turn.
+    for at in 1.. {
+        let memory = prepared.fork();
+        memory.set_capacity(Some(CAPACITY));
+        let faulty = FaultyFs::over_memory(memory.clone());
+        let environment = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+        let db = Db::open_in(environment, "/db", options(PlacementKind::HashKv, Workers::Caller)).unwrap();
+        let appends = AtomicU64::new(0);
+        faulty.decide_by(Box::new(move |call| {
+            let is_of_values = call.op == "append to" && call.path.extension().is_some_and(|end| end == "val");
+            (is_of_values && appends.fetch_add(1, Relaxed) + 1 == at).then_some(FaultKind::ENOSPC)
+        }));
+        let outcome = db.collect_garbage();
+        assert!(matches!(outcome, Ok(()) | Err(Error::Full { .. })), "append {at}: {outcome:?}");
+        assert!(db.stats().poisoned.is_none(), "append {at}");
+        let has_failed = !faulty.injected().is_empty();
+        faulty.clear();
+        db.collect_garbage().unwrap();
+        check(&db, 0..ENTRIES);
+        if !has_failed {
+            assert!(at > 20, "{at}: files are begun, and copied to");
+            break;
+        }
+    }
 }

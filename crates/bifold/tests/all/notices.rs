@@ -12,7 +12,9 @@ use std::{
     thread::{self, Thread},
 };
 
-use bifold::{CommitNotice, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Result, Workers, options::Values};
+use bifold::{
+    CommitNotice, Db, Durability, Env, Error, KeyspaceOptions, Options, PlacementKind, Result, Workers, options::Values,
+};
 use bifold_io::{
     faulty::{FaultKind, FaultyFs},
     memory::{Fate, MemoryFs},
@@ -171,6 +173,38 @@ fn closing_and_dropping_the_database_resolve_what_is_left() {
         let notice = put(&db, 1).unwrap();
         drop(db);
         assert!(matches!(notice.wait(), Err(Error::Io { .. })), "{workers:?}: its last sync failed");
+    }
+}
+
+/// Its last sync has ended, and it is not closed yet.
+#[test]
+fn what_is_committed_in_memory_while_another_thread_closes_is_there_afterwards() {
+    for has_append_region in [false, true] {
+        let memory = MemoryFs::new();
+        memory.set_append_region(has_append_region);
+        let faulty = Arc::new(FaultyFs::over_memory(memory.clone()));
+        let env = Env { fs: Arc::clone(&faulty) as _, ..Env::system() };
+        let options = options(PlacementKind::WiscKey, Workers::Caller);
+        let db = Db::open_in(env, Path::new("/db"), options.clone()).unwrap();
+        put(&db, 1).unwrap().wait().unwrap();
+        let other = Mutex::new(Some(db.clone()));
+        faulty.decide_by(Box::new(move |call| {
+            let is_recording = call.op == "sync" && call.path.ends_with("MANIFEST");
+            if let Some(db) = is_recording.then(|| other.lock().unwrap().take()).flatten() {
+                for (key, bytes) in [("short", 10), ("separated", 200)] {
+                    let mut batch = db.batch();
+                    batch.put(db.default_keyspace(), key, vec![2; bytes]).unwrap();
+                    db.commit_with(batch, Durability::Memory).unwrap();
+                }
+            }
+            None
+        }));
+        db.close().unwrap();
+        let env = Env { fs: Arc::new(memory.fork()), ..Env::system() };
+        let after = Db::open_in(env, Path::new("/db"), options).unwrap();
+        for (key, bytes) in [("short", 10), ("separated", 200)] {
+            assert_eq!(after.get(key).unwrap().as_deref(), Some(&vec![2; bytes][..]), "{key}, {has_append_region}");
+        }
     }
 }
 

@@ -209,3 +209,42 @@ fn range_deletes_with_all_kinds_of_bounds() {
     db.delete_range("d".."a").unwrap();
     assert_eq!(left("nothing").1, "abb\u{0}cd");
 }
+
+/// What a program does that trims to a watermark. Lists of all range deletes over each key would take n² memory.
+#[test]
+fn a_watermark_that_moves_a_thousand_times_is_read_flushed_and_recovered() {
+    let dir = TempDir::new();
+    let options = || Options { memory_limit: 64 << 20, memtable_bytes: 8 << 20, ..tiny() };
+    let key = |n: u32| n.to_be_bytes();
+    let db = Db::open_with(dir.join("db"), options()).unwrap();
+    (0..=1501).for_each(|n| db.put(key(n), "").unwrap());
+    let trim = |n: u32| {
+        db.delete_range(..key(n)).unwrap();
+        assert!(db.get(key(n)).unwrap().is_some() && db.get(key(n - 1)).unwrap().is_none(), "{n}");
+        if n.is_multiple_of(50) {
+            assert_eq!(db.iter().next().unwrap().unwrap().key(), key(n));
+            assert_eq!(db.range(key(n - 20)..=key(n + 1)).count(), 2, "{n}");
+            assert_eq!(db.range(..key(n)).count(), 0, "{n}");
+        }
+    };
+    (1..=500).for_each(trim);
+    let (snapshot, keyspace) = (db.snapshot(), db.default_keyspace());
+    let check_snapshot = || {
+        for n in [0, 1, 250, 499] {
+            assert_eq!(snapshot.get(keyspace, key(n)).unwrap(), None, "{n}");
+        }
+        assert!(snapshot.get(keyspace, key(500)).unwrap().is_some());
+        assert_eq!(snapshot.iter(keyspace).rev().count(), 1002);
+    };
+    (501..=1000).for_each(trim);
+    check_snapshot();
+    db.flush().unwrap();
+    check_snapshot();
+    assert_eq!(db.iter().next().unwrap().unwrap().key(), key(1000));
+    (1001..=1500).for_each(trim);
+    check_snapshot();
+    drop(snapshot);
+    drop(db);
+    let db = Db::open_with(dir.join("db"), options()).unwrap();
+    assert_eq!(db.iter().map(|pair| pair.unwrap().key().to_vec()).collect::<Vec<_>>(), [key(1500), key(1501)]);
+}

@@ -16,11 +16,12 @@ use bifold_format::{
     log::{LogReader, Tail},
     manifest::ManifestReader,
 };
-use bifold_io::memory::MemoryFs;
+use bifold_io::{FileSystem, memory::MemoryFs};
 
 use crate::bed::{Bed, numbers, small};
 
 mod operands;
+mod trust;
 
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -284,6 +285,24 @@ fn damaged(
             assert!(!restored.report.is_sound(), "{what}: nothing is reported");
         }
     }
+    for (file, fs) in without_a_file(&source, &all) {
+        let what = format!("{what}, without {file}");
+        let restored = salvaged(&bed, &fs, 1 << 20);
+        counts.damages += 1;
+        check(&what, &history, &restored, counts);
+        came_back(&what, &history, &restored);
+    }
+}
+
+/// What is left without one of the newest tables, or without the oldest log, which may be the first that is needed.
+fn without_a_file(source: &MemoryFs, all: &[PathBuf]) -> Vec<(String, MemoryFs)> {
+    let with = |extension| all.iter().filter(move |path| path.extension().is_some_and(|e| e == extension));
+    let removed = |path: &PathBuf| {
+        let fs = source.fork();
+        fs.remove(path).unwrap();
+        (path.display().to_string(), fs)
+    };
+    with("tbl").rev().take(2).chain(with("log").take(1)).map(removed).collect()
 }
 
 #[test]

@@ -1,6 +1,11 @@
 //! Snapshots keep their view.
 
-use crate::support::{check_filled, entries, fill, tiny_db, value};
+use bifold::{Compaction, KeyspaceOptions, Options, PlacementKind, options::Leveled};
+
+use crate::{
+    bed::Bed,
+    support::{check_filled, entries, fill, tiny, tiny_db, value},
+};
 
 #[test]
 fn a_snapshot_reads_the_same_for_ever() {
@@ -32,10 +37,67 @@ fn a_snapshot_reads_the_same_for_ever() {
     assert_eq!(entries, 250);
 }
 
+/// A database of two levels.
+fn bed_of_two_levels() -> Bed {
+    let compaction = Compaction::Leveled(Leveled { levels: 2, ..Leveled::default() });
+    Bed::of(Options { keyspace: KeyspaceOptions { compaction, ..tiny().keyspace }, ..tiny() })
+}
+
+fn entries_in_tables(bed: &Bed) -> u64 {
+    bed.db().stats().keyspaces[0].levels.iter().map(|level| level.entries).sum()
+}
+
+/// One entry in a hundred is too little for a rewrite without a request.
+#[test]
+fn compact_drops_the_little_that_an_ended_snapshot_held() {
+    for reopens in [false, true] {
+        let mut bed = bed_of_two_levels();
+        fill(bed.ks(), 100, "first");
+        let snapshot = bed.db().snapshot();
+        bed.ks().put("key0000", "second").unwrap();
+        bed.db().compact().unwrap();
+        bed.db().compact().unwrap();
+        assert_eq!(entries_in_tables(&bed), 101, "the snapshot is open");
+        drop(snapshot);
+        if reopens {
+            bed.reopen();
+        }
+        bed.db().compact().unwrap();
+        assert_eq!(entries_in_tables(&bed), 100, "opened again: {reopens}");
+    }
+}
+
+#[test]
+fn compact_rewrites_nothing_of_a_database_that_an_earlier_session_has_compacted() {
+    let mut bed = bed_of_two_levels();
+    fill(bed.ks(), 400, "first");
+    bed.db().compact().unwrap();
+    let tables = bed.data_files();
+    assert!(tables.len() > 1);
+    bed.reopen();
+    bed.db().compact().unwrap();
+    assert_eq!(bed.data_files(), tables);
+}
+
+#[test]
+fn compact_frees_a_large_value_that_a_snapshot_of_an_earlier_session_held() {
+    let mut bed = Bed::new(PlacementKind::Inline);
+    fill(bed.ks(), 100, "first");
+    bed.ks().put_reader("key0000", &vec![7u8; 300 << 10][..]).unwrap();
+    let snapshot = bed.db().snapshot();
+    bed.ks().put("key0000", "second").unwrap();
+    bed.db().compact().unwrap();
+    assert!(bed.fs.used_bytes() > 300 << 10, "the snapshot is open");
+    drop(snapshot);
+    bed.reopen();
+    bed.db().compact().unwrap();
+    assert!(bed.fs.used_bytes() < 300 << 10);
+}
+
 #[test]
 fn a_snapshot_spans_keyspaces_and_outlives_handles() {
     let (_dir, db) = tiny_db();
-    let other = db.keyspace("other", crate::support::tiny().keyspace).unwrap();
+    let other = db.keyspace("other", tiny().keyspace).unwrap();
     fill(&other, 100, "before");
     let snapshot = db.snapshot();
     fill(&other, 100, "after");

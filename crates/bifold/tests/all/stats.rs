@@ -1,5 +1,7 @@
 //! The statistics are true.
 
+use std::ops::ControlFlow;
+
 use bifold::{
     Db, KeyspaceOptions, Options, PlacementKind,
     options::{HashKv, Values},
@@ -104,6 +106,35 @@ fn overwritten_data_shows_in_space_until_it_is_compacted() {
     assert!(stats.space_amp < 1.2, "{}", stats.space_amp);
     let entries: u64 = stats.keyspaces[0].levels.iter().map(|l| l.entries).sum();
     assert_eq!(entries, 500);
+}
+
+#[test]
+fn scans_count_the_bytes_of_the_values_that_they_read() {
+    for placement in [PlacementKind::Inline, PlacementKind::WiscKey, PlacementKind::HashKv] {
+        let values = Values { separate_from_bytes: Some(64), ..Values::default() };
+        let keyspace = KeyspaceOptions { placement, values, ..tiny().keyspace };
+        let dir = TempDir::new();
+        let db = Db::open_with(dir.join("db"), Options { keyspace, ..tiny() }).unwrap();
+        (0..100).for_each(|n| db.put(format!("key{n:03}"), [7; 1000]).unwrap());
+        let (keys, all) = (100 * 6, 100 * 6 + 100 * 1000);
+        let read = |scan: &dyn Fn()| {
+            let before = db.stats();
+            scan();
+            let after = db.stats();
+            assert_eq!(after.scanned_entries - before.scanned_entries, 100, "{placement:?}");
+            after.user_bytes_read - before.user_bytes_read
+        };
+        for _flushed in 0..2 {
+            let iterate = || db.iter().for_each(|pair| assert_eq!(pair.unwrap().value().unwrap().len(), 1000));
+            assert_eq!(read(&iterate), all, "{placement:?}");
+            let visit = || db.iter().visit(|_, _| ControlFlow::Continue(())).unwrap();
+            assert_eq!(read(&visit), all, "{placement:?}");
+            if placement != PlacementKind::Inline {
+                assert_eq!(read(&|| assert_eq!(db.iter().count(), 100)), keys, "{placement:?}: nobody asks for values");
+            }
+            db.flush().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,16 @@
 //! What UniKV's design promises about reads, memory and opening (§III-B, §III-F, §III-G), checked by counters.
 
-use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use bifold::{
-    Compaction, Db, Env, KeyspaceOptions, Options, Reads, Workers,
+    Compaction, Db, Env, Error, KeyspaceOptions, Options, Reads, Workers,
     options::{HashIndex, TwoLayer, Values},
     stats::Stats,
     verify_in,
@@ -12,7 +19,10 @@ use bifold_format::{
     block::sealed::SEAL_BYTES,
     table::{Footer, properties::Properties},
 };
-use bifold_io::memory::MemoryFs;
+use bifold_io::{
+    faulty::{FaultKind, FaultyFs},
+    memory::MemoryFs,
+};
 
 const VALUE_BYTES: usize = 1000;
 
@@ -204,6 +214,71 @@ fn damaged_hashes_are_rebuilt_and_reported_by_verification() {
     let problems = verify_in(&env, "/db", |_| {}).unwrap().problems;
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(problems[0].to_string().contains(path.file_name().unwrap().to_str().unwrap()), "{problems:?}");
+}
+
+/// Where hashes are not written, all keys of level 0 are read to open a keyspace.
+#[test]
+fn a_table_whose_keys_cannot_be_read_keeps_nothing_else_from_being_read() {
+    let index = HashIndex { written: false, ..HashIndex::default() };
+    let fs = MemoryFs::default();
+    filled(&fs, index).close().unwrap();
+    let mut tables = fs.files();
+    tables.retain(|path| path.extension().is_some_and(|extension| extension == "tbl"));
+    // The last but one of level 0, which a full memtable has become.
+    let damaged = &tables[tables.len() - 2];
+    fs.flip_bit(damaged, fs.read(damaged).unwrap().len() as u64 / 2 * 8);
+    let db = open(&fs, index);
+    assert!(db.stats().keyspaces[0].hash_index.is_none(), "all runs are searched");
+    let unreadable = |db: &Db, round_of: &dyn Fn(u32) -> u8| {
+        let is_unreadable = |n: &u32| match db.get(key(*n)) {
+            Ok(found) => {
+                assert_eq!(found.as_deref(), Some(&value(*n, round_of(*n))[..]), "key {n}");
+                false
+            }
+            Err(Error::Corruption { path, .. }) => path == *damaged,
+            Err(error) => panic!("key {n}: {error}"),
+        };
+        (0..10_000u32).step_by(7).filter(is_unreadable).count()
+    };
+    let before = unreadable(&db, &|n| if n.is_multiple_of(3) { 2 } else { 1 });
+    assert!((1..200).contains(&before), "{before} keys in the range of one block");
+    // Nor does it keep memtables from being written.
+    (0..280).step_by(7).for_each(|n| db.put(key(n), value(n, 3)).unwrap());
+    db.flush().unwrap();
+    assert!(db.stats().poisoned.is_none());
+    let after = unreadable(&db, &|n| match n {
+        0..280 => 3,
+        n if n.is_multiple_of(3) => 2,
+        _ => 1,
+    });
+    assert!((1..=before).contains(&after), "{after} keys of {before}");
+}
+
+#[test]
+fn hashes_that_cannot_be_read_are_computed_from_the_keys() {
+    let fs = MemoryFs::default();
+    filled(&fs, HashIndex::default()).close().unwrap();
+    let table = tables_with_hashes(&fs)[5].0.clone();
+    // Opens the database with a read of this table that fails. Also returns how many there are.
+    let open = |failing: Option<u64>| {
+        let (faulty, count) = (FaultyFs::over_memory(fs.fork()), Arc::new(AtomicU64::new(0)));
+        let (counted, table) = (Arc::clone(&count), table.clone());
+        faulty.decide_by(Box::new(move |call| {
+            let fails = call.op == "read" && *call.path == *table && failing == Some(counted.fetch_add(1, Relaxed));
+            fails.then_some(FaultKind::EIO)
+        }));
+        let env = Env { fs: Arc::new(faulty), ..Env::system() };
+        (Db::open_in(env, "/db", options(HashIndex::default())).unwrap(), count.load(Relaxed))
+    };
+    // The last ones are those of its hashes.
+    let (db, count) = open(None);
+    assert_eq!(reads(&db.stats(), "compaction").1, 0);
+    let (db, _) = open(Some(count - 1));
+    assert!(reads(&db.stats(), "compaction").1 > 100_000, "the keys of one table are read");
+    for n in (0..10_000u32).step_by(7) {
+        let round = if n.is_multiple_of(3) { 2 } else { 1 };
+        assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, round)[..]));
+    }
 }
 
 /// The tables with hashes of their keys, and the offsets of these.

@@ -16,7 +16,7 @@ use crate::{
     args::{DelArgs, GetArgs, Global, PutArgs, ScanArgs, Typed},
     failure::{Failure, Result},
     formats::{self, Expires, escape, jsonl, tsv},
-    open,
+    open::{self, Writes},
     output::Output,
 };
 
@@ -25,7 +25,7 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
     let key = bytes_of("key", &args.key, args.typed)?;
     if let Some(mut file) = LongFile::of(args)? {
         formats::check(&key, file.len).map_err(Failure::trouble)?;
-        let (db, keyspace) = open::or_create(&args.db, global)?;
+        let (db, keyspace) = open::or_create(&args.db, global, Writes::Values)?;
         file.put(&keyspace, &key)?;
         return Ok(db.close()?);
     }
@@ -35,7 +35,8 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
         (None, None) => return Err(Failure::trouble("no value: give VALUE or --value-file FILE")),
     };
     formats::check(&key, value.len()).map_err(Failure::trouble)?;
-    let (db, keyspace) = open::or_create(&args.db, global)?;
+    let writes = if args.merge { Writes::Operands } else { Writes::Values };
+    let (db, keyspace) = open::or_create(&args.db, global, writes)?;
     match args.ttl {
         _ if args.merge => keyspace.merge(&key, &value)?,
         Some(ttl) => keyspace.put_with_ttl(&key, &value, ttl)?,

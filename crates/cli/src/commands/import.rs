@@ -105,7 +105,7 @@ fn import(args: &ImportArgs, format: Format, global: &Global) -> Result<Imported
     // Finds bad options before it makes anything.
     open::options(global)?;
     let checked = check(&args.db, &args.file, format)?;
-    let (db, keyspace) = open::or_create(&args.db, global)?;
+    let (db, keyspace) = open::or_create(&args.db, global, open::Writes::Values)?;
     let imported = write((&db, &keyspace), &checked, !args.no_ingest)?;
     db.close()?;
     Ok(imported)

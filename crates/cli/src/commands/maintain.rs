@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::{
     args::{CheckpointArgs, GcArgs, Global},
     failure::{Failure, Result},
+    formats::escape,
     interrupt::Unfinished,
     open,
     output::{self, Output},
@@ -77,7 +78,8 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
         let dead = 100.0 * (1.0 - unit.live_bytes as f64 / unit.total_bytes.max(1) as f64);
         let (total, live) = (output::bytes(unit.total_bytes), output::bytes(unit.live_bytes));
         let held = unit.held.unwrap_or("it takes this next");
-        out.line(format!("{:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}%  {held}", unit.keyspace, unit.unit))?;
+        let keyspace = escape::escaped(unit.keyspace.as_bytes());
+        out.line(format!("{keyspace:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}%  {held}", unit.unit))?;
     }
     Ok(())
 }

@@ -135,7 +135,8 @@ fn print_key(key: &SalvagedKey<'_>, global: &Global, out: &mut Output) -> Result
         _ => "unknown to this program",
     };
     if !global.json {
-        return out.line(format!("{}\t{}\t{}\t{fate}", key.keyspace, escape::escaped(key.key), key.seqno));
+        let keyspace = escape::escaped(key.keyspace.as_bytes());
+        return out.line(format!("{keyspace}\t{}\t{}\t{fate}", escape::escaped(key.key), key.seqno));
     }
     let text = std::str::from_utf8(key.key).ok();
     out.json(&Key {
@@ -195,7 +196,7 @@ fn print_file(file: &FileReport, out: &mut Output) -> Result<()> {
 }
 
 fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
-    let name = out.paint(Tone::Strong, &keyspace.name);
+    let name = out.paint(Tone::Strong, &escape::escaped(keyspace.name.as_bytes()));
     out.line(format!(
         "keyspace {name}  {}; newest records: {}, {}, {}, {} out of these files, {}",
         counted(keyspace.keys, "key", "keys"),

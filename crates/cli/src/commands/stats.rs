@@ -10,6 +10,7 @@ use bifold::{
 use crate::{
     args::Global,
     failure::Result,
+    formats::escape,
     open,
     output::{Output, Tone, bar, bytes, count, counted},
 };
@@ -41,7 +42,7 @@ pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
 }
 
 fn levels(keyspace: &KeyspaceStats, out: &mut Output) -> Result<()> {
-    let name = out.paint(Tone::Strong, &keyspace.name);
+    let name = out.paint(Tone::Strong, &escape::escaped(keyspace.name.as_bytes()));
     let (placement, compaction) = (&keyspace.placement, &keyspace.compaction);
     let entries = counted(keyspace.entries_estimate, "entry", "entries");
     let split =

@@ -138,6 +138,7 @@ fn unusable_keys_values_and_options_are_refused_before_a_database_is_created() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
     let bad_options = scratch.write("bad.toml", "memory_limit = 1\nx = 2\n");
+    let long_name = "n".repeat(300);
     for (args, why) in [
         (&["", "v"][..], "key is empty"),
         (&["--escape", r"k\", "v"], "backslash"),
@@ -151,6 +152,9 @@ fn unusable_keys_values_and_options_are_refused_before_a_database_is_created() {
         (&["k", "v", "--options", text(&bad_options)], "bad.toml"),
         (&["k", "v", "--options", "/does/not/exist.toml"], "exist.toml"),
         (&["k", "v", "--keyspace", ""], "keyspace"),
+        (&["k", "v", "--keyspace", &long_name], "at most 255"),
+        (&["k", "v", "--merge"], "merge operator"),
+        (&["k", "v", "--merge", "--set", "keyspace.table_bytes=65536"], "merge operator"),
         (&["k", "--value-file", "/does/not/exist"], "exist"),
         (&["k", "v", "--value-file", "x"], "--value-file"),
         (&["k"], "VALUE"),
@@ -160,6 +164,26 @@ fn unusable_keys_values_and_options_are_refused_before_a_database_is_created() {
         assert!(line.contains(why), "{args:?}: {line}");
         assert!(!db.exists(), "{args:?}");
     }
+}
+
+/// A keyspace made without a merge operator never gets one.
+#[test]
+fn a_refused_merge_makes_no_keyspace() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let db = text(&db);
+    bifold(&["put", db, "k", "v"]).ok();
+    let merge = ["put", db, "k", "v", "--merge", "--keyspace", "words"];
+    assert!(bifold(&merge).refused(2).contains("keyspace.merge"));
+    let with_operator: Vec<&str> = merge.iter().copied().chain(["--set", "keyspace.merge=append"]).collect();
+    bifold(&with_operator).ok();
+    bifold(&merge).ok();
+    assert_eq!(bifold(&["get", db, "k", "--keyspace", "words"]).ok(), "vv");
+    let file = scratch.write("in.tsv", "k\tv\n");
+    let long_name = "n".repeat(256);
+    let new = scratch.path("new");
+    let import = ["import", text(&new), text(&file), "--keyspace", &long_name];
+    assert!(bifold(&import).refused(2).contains("256 bytes") && !new.exists());
 }
 
 #[test]

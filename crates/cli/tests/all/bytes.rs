@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
+    fs,
     io::Read,
     os::unix::ffi::OsStrExt,
     process::Stdio,
@@ -66,6 +67,29 @@ fn every_byte_can_be_stored_and_read_in_every_way() {
         bifold_with_input(&["import", text(&copy), "-", "--format", format], &exported.out).ok();
         assert_eq!(bifold(&["export", text(&copy), "--format", format]).out, exported.out);
     }
+}
+
+/// A terminal does what some control characters say, and a tab ends a field.
+#[test]
+fn names_of_keyspaces_are_printed_with_escapes() {
+    let scratch = Scratch::new();
+    let (db, name) = (scratch.path("db"), "a\tb\x1b[2J\nc");
+    bifold(&["put", text(&db), "k", &"v".repeat(5000), "--keyspace", name, "--set", "keyspace.placement=wisckey"]).ok();
+    let value_file = fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
+    let value_file = value_file.filter(|path| path.extension().is_some_and(|e| e == "val")).max().unwrap();
+    // Value files have ids instead of names.
+    let named: Vec<String> = (1..20).map(|id| format!("--name={id}={name}{id}")).collect();
+    let mut of_file: Vec<&str> = vec!["salvage", text(&value_file)];
+    of_file.extend(named.iter().map(String::as_str));
+    let keys = [&of_file[..], &["--keys"]].concat();
+    for args in [&["stats", text(&db)][..], &["gc", text(&db), "--explain"], &["salvage", text(&db)], &of_file, &keys] {
+        let printed = bifold(args).ok();
+        let fields = printed.replace(['\n', '\t'], "");
+        assert!(printed.contains(r"a\tb\x1b[2J\nc") && !fields.contains(char::is_control), "{args:?}: {printed:?}");
+        assert!(!printed.contains("a\tb"), "{args:?}: {printed:?}");
+    }
+    let missing = bifold(&["get", text(&db), "k", "--keyspace", "none"]).refused(2);
+    assert!(!missing.trim_end().contains(char::is_control), "{missing:?}");
 }
 
 #[test]

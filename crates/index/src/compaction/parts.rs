@@ -32,7 +32,9 @@ pub struct Part {
     pub tables: Vec<Place>,
     /// Whether some of them have tombstones, of keys or of ranges.
     pub has_tombstones: bool,
-    /// The last key of the part; `None` if it is unbounded.
+    /// The first key of the part.
+    pub start: Box<[u8]>,
+    /// Its last key; `None` if it is unbounded.
     pub end: Option<Box<[u8]>>,
 }
 
@@ -51,7 +53,7 @@ pub fn parts<'a>(levels: &'a Levels, start: Bound<&'a [u8]>, end: Option<&'a [u8
                 part.tables.push(place);
                 part.has_tombstones |= has_tombstones;
             }
-            _ => parts.push((span, Part { tables: vec![place], has_tombstones, end: None })),
+            _ => parts.push((span, Part { tables: vec![place], has_tombstones, start: span.start.into(), end: None })),
         }
     }
     let is_behind = move |last: &[u8]| match start {

@@ -208,7 +208,7 @@ impl<'a> RewriteState<'a> {
             self.newest = None;
         }
         let stripe = stripe_of(self.plan.snapshots, entry.seqno);
-        self.leave_stripe(stripe, tables)?;
+        self.leave_stripe((stripe, entry.kind), tables)?;
         if let Some(newer) = self.overwritten_by(entry, stripe) {
             self.newest = Some(Newest { stripe, seqno: newer });
             self.output.entries_discarded += 1;

@@ -75,6 +75,12 @@ fn expected(ops: &[Op], key: u8, snapshot: SeqNo) -> Option<(SeqNo, Kind)> {
     newest
 }
 
+/// A lookup for which everything up to `snapshot` counts.
+fn asking<'a>(key: &'a [u8], snapshot: SeqNo, locator: &'a dyn Locator) -> Lookup<'a> {
+    let key_hash = key_hash(key);
+    Lookup { key, key_hash, snapshot, covered_by: 0, after: 0, source: IoSource::Get, locator }
+}
+
 /// Knows which runs have a key, like a hash index of level 0, and nothing about ranges.
 #[derive(Debug)]
 struct Exact(Vec<Vec<u64>>);
@@ -138,8 +144,8 @@ proptest! {
         for locator in [&NewestFirst as &dyn Locator, &exact] {
             for key in 0u8..13 {
                 for snapshot in 0..=ops.len() as u64 {
-                    let key_hash = key_hash(&[key]);
-                    let lookup = Lookup { key: &[key], key_hash, snapshot, covered_by: 0, after: 0, locator };
+                    let bytes = [key];
+                    let lookup = asking(&bytes, snapshot, locator);
                     let found = version.get(&lookup, &counters).unwrap();
                     let answer = found.as_ref().map(|found| (found.seqno, found.kind));
                     prop_assert_eq!(answer, expected(&ops, key, snapshot), "key {} at {}", key, snapshot);
@@ -166,8 +172,8 @@ proptest! {
         let version = version(&disk, &pieces, level0_runs);
         let ops: Vec<_> = pieces.concat();
         for key in 0u8..13 {
-            let (key_hash, snapshot) = (key_hash(&[key]), ops.len() as u64);
-            let lookup = Lookup { key: &[key], key_hash, snapshot, covered_by: 0, after: 0, locator: &NewestFirst };
+            let (bytes, snapshot) = ([key], ops.len() as u64);
+            let lookup = asking(&bytes, snapshot, &NewestFirst);
             let newest = expected(&ops, key, snapshot);
             match version.get_above_last(&lookup, &LookupCounters::default()).unwrap() {
                 Above::Found(found) => prop_assert_eq!(Some((found.seqno, found.kind)), newest),
@@ -208,8 +214,15 @@ proptest! {
 fn a_range_tombstone_of_a_newer_layer_covers_all_tables() {
     let disk = Disk::new();
     let version = version(&disk, &[vec![Op::Put(1)]], 1);
-    let lookup =
-        Lookup { key: &[1], key_hash: key_hash(&[1]), snapshot: 9, covered_by: 5, after: 0, locator: &NewestFirst };
+    let lookup = Lookup {
+        key: &[1],
+        key_hash: key_hash(&[1]),
+        snapshot: 9,
+        covered_by: 5,
+        after: 0,
+        source: IoSource::Get,
+        locator: &NewestFirst,
+    };
     let counters = LookupCounters::default();
     assert!(version.get(&lookup, &counters).unwrap().is_none());
     assert!(version.get(&Lookup { covered_by: 0, ..lookup }, &counters).unwrap().is_some());
@@ -220,8 +233,15 @@ fn filters_exclude_an_absent_key_without_a_read() {
     let disk = Disk::new();
     let version = version(&disk, &[vec![Op::Put(1), Op::Put(3)], vec![Op::Put(1), Op::Put(3)]], 1);
     let counters = LookupCounters::default();
-    let lookup =
-        Lookup { key: &[2], key_hash: key_hash(&[2]), snapshot: 9, covered_by: 0, after: 0, locator: &NewestFirst };
+    let lookup = Lookup {
+        key: &[2],
+        key_hash: key_hash(&[2]),
+        snapshot: 9,
+        covered_by: 0,
+        after: 0,
+        source: IoSource::Get,
+        locator: &NewestFirst,
+    };
     assert!(version.get(&lookup, &counters).unwrap().is_none());
     assert_eq!((counters.filters_asked(), counters.filters_denied(), counters.false_positives()), (2, 2, 0));
     assert_eq!(disk.dir.totals().reads[IoSource::Get as usize], 0);
@@ -255,8 +275,15 @@ fn what_is_older_than_the_version_asked_about_is_not_above_it() {
         let version = Version::default().apply(&edit, &mut |meta| Ok(disk.open(meta))).unwrap();
         let look = |after| {
             let key_hash = key_hash(&[1]);
-            let lookup =
-                Lookup { key: &[1], key_hash, snapshot: SeqNo::MAX, covered_by: 0, after, locator: &NewestFirst };
+            let lookup = Lookup {
+                key: &[1],
+                key_hash,
+                snapshot: SeqNo::MAX,
+                covered_by: 0,
+                after,
+                source: IoSource::Get,
+                locator: &NewestFirst,
+            };
             version.get_above_last(&lookup, &LookupCounters::default()).unwrap()
         };
         assert!(matches!(look(9), Above::Nothing), "{number} is older: {:?}", look(9));

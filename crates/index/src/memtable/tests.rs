@@ -1,6 +1,7 @@
 //! The memtable against an ordered map: the same entries give the same results for keys of any shape.
 
 mod concurrent;
+mod ranges;
 mod shapes;
 
 use std::{

@@ -6,8 +6,8 @@ use crate::cache::BlockCache;
 
 /// The block cache, and the budget for indexes and filters held outside it.
 ///
-/// Tables opened when the budget is used up read their index and filter through the cache: slower, but memory stays
-/// capped.
+/// Tables opened when the budget is used up read their index and filter through the cache until it has room: slower,
+/// but memory stays capped.
 #[derive(Debug)]
 pub struct TableContext {
     cache: BlockCache,
@@ -43,6 +43,11 @@ impl TableContext {
     #[must_use]
     pub fn metadata_bytes(&self) -> u64 {
         self.metadata_bytes.load(Relaxed)
+    }
+
+    /// Whether the budget has room for `bytes` now. Costs one load.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        bytes <= self.metadata_capacity_bytes.saturating_sub(self.metadata_bytes())
     }
 
     /// Takes `bytes` from the budget if there is room.

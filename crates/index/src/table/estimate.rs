@@ -25,7 +25,9 @@ impl Table {
 
     /// Where the middle of the first block is that may have `key`; the end of the data if there is none.
     fn offset_of(&self, key: &[u8]) -> Result<u64> {
-        let content = if self.is_read_in_parts() {
+        // Asked once: what this loads may be the reason to hold the whole index from now on.
+        let is_part = self.is_read_in_parts();
+        let content = if is_part {
             let top = self.top_to_hold()?;
             let parts = self.parse_top(&top)?;
             match parts.find(key) {
@@ -38,7 +40,7 @@ impl Table {
                 None => return Ok(0),
             }
         };
-        let index = if self.is_read_in_parts() { self.parse_part(&content)? } else { self.parse(&content)? };
+        let index = if is_part { self.parse_part(&content)? } else { self.parse(&content)? };
         match index.find(key) {
             block if block < index.blocks() => {
                 let place = self.file.place(&index, block)?;

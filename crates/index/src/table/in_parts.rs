@@ -10,7 +10,7 @@ impl Table {
     /// Whether a reader gets one part of the index at a time.
     #[inline]
     pub(super) fn is_read_in_parts(&self) -> bool {
-        self.held.is_none() && !self.top.is_empty()
+        self.held.whole().is_none() && !self.top.is_empty()
     }
 
     /// As [`Table::find`], by one part of the index.
@@ -32,7 +32,7 @@ impl Table {
 
     /// The index of the parts, owned.
     pub(super) fn top_to_hold(&self) -> Result<Value> {
-        let held = self.held_top.as_ref().and_then(|held| held.index.clone());
+        let held = self.held.top().and_then(|held| held.index.clone());
         held.map_or_else(|| self.load_sealed(self.top), Ok)
     }
 

@@ -7,6 +7,7 @@
 //! | [`cursor`] | iterates over a table |
 //! | [`left_out`] | blocks that cannot be read, and the keys that may be missing for that |
 //! | [`salvage`] | the whole blocks of a table of which anything may be damaged |
+//! | `held` | filter and index in memory |
 //! | `in_parts` | finds an entry by one part of a long index |
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | shared by tables: the cache and the budget for indexes and filters |
@@ -26,6 +27,7 @@ pub mod verify;
 pub mod writer;
 
 mod file;
+mod held;
 mod in_parts;
 mod read_ahead;
 
@@ -40,16 +42,13 @@ use std::{
 use bifold_contract::{Corruption, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value};
 use bifold_format::{
     block::{self, Answer, Found},
-    compression::zeroed,
-    filter::{self, Filter, LINE_BYTES},
-    table::{
-        Place,
-        index::{Index, IndexLayout},
-    },
+    filter::{self, Filter},
+    table::{Place, index::Index},
 };
 pub use context::TableContext;
 pub use cursor::{ReadMode, TableCursor};
 use file::TableFile;
+use held::HeldMemory;
 pub use writer::{TableOptions, TableWriter};
 
 use crate::{cpu::prefetch_lines, cursor::Cursor, range_tombstones::RangeTombstones};
@@ -74,24 +73,12 @@ pub struct Table {
     /// The place of its filter; empty if it has none.
     filter: Place,
     /// Filter and index, if the budget had room for them.
-    held: Option<HeldSections>,
-    /// Filter and top of an index in parts, if the budget had room only for those.
-    held_top: Option<HeldSections>,
+    held: HeldMemory,
     /// The place of that top; empty if the index is in one piece.
     top: Place,
     tombstones: Vec<RangeTombstone>,
     covering: RangeTombstones,
     obsolete: AtomicBool,
-}
-
-#[derive(Debug)]
-struct HeldSections {
-    filter: Option<Value>,
-    index: Option<Value>,
-    /// Of the index, if there is one.
-    layout: Option<IndexLayout>,
-    /// The bytes taken from the budget.
-    bytes: u64,
 }
 
 /// What a block, or several in a row, have to say about a version of a key.
@@ -149,16 +136,12 @@ impl Table {
             return Err(file.error(Corruption::new(0, "table", expected, found)));
         }
         let covering = RangeTombstones::new(&tail.tombstones);
-        let held = HeldSections::take([tail.filter.as_ref(), tail.index.as_ref()], context);
-        let (top, top_place) = tail.top.as_ref().map_or((None, Place::default()), |(top, place)| (Some(top), *place));
-        let held_top = match top {
-            Some(top) if held.is_none() => HeldSections::take([tail.filter.as_ref(), Some(top)], context),
-            _ => None,
-        };
+        let held = HeldMemory::open(&tail, context);
+        let top = tail.top.map_or_else(Place::default, |(_, place)| place);
         let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };
         let (context, obsolete) = (Arc::clone(context), AtomicBool::new(false));
-        let (tombstones, top) = (tail.tombstones, top_place);
-        Ok(Arc::new(Self { meta, file, context, filter, held, held_top, top, tombstones, covering, obsolete }))
+        let tombstones = tail.tombstones;
+        Ok(Arc::new(Self { meta, file, context, filter, held, top, tombstones, covering, obsolete }))
     }
 
     /// The metadata in the file of table `id`: for salvage without a manifest.
@@ -224,7 +207,7 @@ impl Table {
 
     /// Announces the block in which [`Table::find`] will look for `key`, if the index is held in memory.
     pub fn expect(&self, key: &[u8]) {
-        let index = self.held.as_ref().and_then(|held| held.index.as_ref());
+        let index = self.held.whole().and_then(|held| held.index.as_ref());
         let Some(index) = index.and_then(|index| self.parse(index).ok()) else { return };
         // Damage is reported when the key is looked up.
         let Ok(place) = self.file.place(&index, index.find(key).min(index.blocks() - 1)) else { return };
@@ -243,9 +226,9 @@ impl Table {
     /// I/O errors and corruption, if the filter is not in memory.
     #[inline]
     pub fn may_contain(&self, key_hash: u64) -> Result<bool> {
-        let filter = match &self.held {
+        let filter = match self.held.whole() {
             Some(held) => held.filter.as_ref().map(Section::Held),
-            None => match &self.held_top {
+            None => match self.held.top() {
                 Some(held) => held.filter.as_ref().map(Section::Held),
                 None => self.load(self.filter)?,
             },
@@ -273,12 +256,12 @@ impl Table {
     /// The filter, if it is in memory.
     #[inline]
     fn held_filter(&self) -> Option<Filter<'_>> {
-        let held = self.held.as_ref().or(self.held_top.as_ref());
+        let held = self.held.whole().or_else(|| self.held.top());
         Filter::parse(held?.filter.as_ref()?).ok()
     }
 
     /// The hashes of its keys, each once, in any order. They stand in the file where there is to be a hash index;
-    /// where they do not, or are damaged, all entries are read.
+    /// where they do not, or cannot be read, all entries are read.
     ///
     /// # Errors
     /// I/O errors and corruption of entries.
@@ -289,7 +272,7 @@ impl Table {
         match self.file.section(self.file.footer.filter(), IoSource::Metadata) {
             Ok(Some(section)) => filter::key_hashes(&section).or_else(|_damaged| self.hashes_of_entries()),
             Ok(None) => self.hashes_of_entries(),
-            Err(error) if error.is_corruption() => self.hashes_of_entries(),
+            Err(error) if error.is_unreadable() => self.hashes_of_entries(),
             Err(error) => Err(error),
         }
     }
@@ -365,7 +348,7 @@ impl Table {
 
     /// The index; `None` if there are no entries.
     fn index(&self) -> Result<Option<Section<'_>>> {
-        match &self.held {
+        match self.held.whole() {
             Some(held) => Ok(held.index.as_ref().map(Section::Held)),
             None => self.load(self.file.footer.index()),
         }
@@ -374,7 +357,7 @@ impl Table {
     /// The index in `bytes`, which are those of [`Table::index`].
     #[inline]
     fn parse<'a>(&self, bytes: &'a [u8]) -> Result<Index<'a>> {
-        let index = match self.held.as_ref().and_then(|held| held.layout) {
+        let index = match self.held.whole().and_then(|held| held.layout) {
             Some(layout) => layout.index(bytes),
             None => Index::parse(bytes),
         };
@@ -395,11 +378,16 @@ impl Table {
         if place.is_empty() {
             return Ok(None);
         }
-        if let Some(section) = self.context.cache().get(self.meta.id, place.start) {
-            return Ok(Some(Section::Loaded(section)));
-        }
-        let Some(section) = self.file.section(place, IoSource::Metadata)? else { return Ok(None) };
-        self.context.cache().insert(self.meta.id, place.start, section.clone());
+        let cached = self.context.cache().get(self.meta.id, place.start);
+        let section = match cached {
+            Some(section) => section,
+            None => {
+                let Some(section) = self.file.section(place, IoSource::Metadata)? else { return Ok(None) };
+                self.context.cache().insert(self.meta.id, place.start, section.clone());
+                section
+            }
+        };
+        self.hold_more();
         Ok(Some(Section::Loaded(section)))
     }
 
@@ -435,37 +423,11 @@ impl Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        for held in [&self.held, &self.held_top].into_iter().flatten() {
-            self.context.give_back(held.bytes);
-        }
+        self.context.give_back(self.held.bytes());
         if self.obsolete.load(Ordering::Acquire) {
             self.file.remove_when_unused();
         }
     }
-}
-
-impl HeldSections {
-    /// Keeps these, filter and index of a table, in memory if the budget has room for them.
-    fn take(sections: [Option<&Value>; 2], context: &TableContext) -> Option<Self> {
-        let bytes = sections.into_iter().flatten().map(|section| (section.len() + 2 * LINE_BYTES) as u64).sum();
-        context.take(bytes).then(|| {
-            let [filter, index] = sections.map(|section| section.map(|section| aligned(section)));
-            // It was parsed when the table was opened.
-            let layout = index.as_deref().and_then(|index| IndexLayout::of(index).ok());
-            Self { filter, index, layout, bytes }
-        })
-    }
-}
-
-/// A copy aligned to a cache line: then each line of a filter and each node of an index is one cache line.
-fn aligned(content: &[u8]) -> Value {
-    let mut buffer = zeroed(content.len() + LINE_BYTES);
-    let start = buffer.as_ptr().align_offset(LINE_BYTES).min(LINE_BYTES);
-    let end = start + content.len();
-    if let Some(free) = Arc::get_mut(&mut buffer) {
-        free[start..end].copy_from_slice(content);
-    }
-    Value::slice(buffer, start, end)
 }
 
 #[cfg(test)]

@@ -195,6 +195,78 @@ fn without_a_budget_indexes_and_filters_go_through_the_cache() {
 }
 
 #[test]
+fn a_table_opened_without_room_holds_index_and_filter_once_there_is_some() {
+    let (entries, disk) = (sample(2000), Disk::new());
+    let [one, other] = [3, 4].map(|id| disk.write(id, &entries, &options()));
+    let table = disk.open(&one);
+    let bytes = disk.context.metadata_bytes();
+    drop(table);
+    let disk = Disk { context: Arc::new(TableContext::new(0, bytes + bytes / 2)), ..disk };
+    let (input, output) = (disk.open(&one), disk.open(&other));
+    let get = |OwnedEntry { key, payload, .. }: &OwnedEntry| {
+        let found = output.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+        assert_eq!(found.payload, *payload);
+    };
+    get(&entries[7]);
+    assert_eq!((disk.context.metadata_bytes(), output.held.bytes()), (bytes, 0), "there is room for one");
+    let read = || entries.iter().step_by(9).for_each(get);
+    std::thread::scope(|scope| {
+        (0..3).for_each(|_| drop(scope.spawn(read)));
+        drop(input);
+    });
+    get(&entries[7]);
+    assert_eq!((disk.context.metadata_bytes(), output.held.bytes()), (bytes, bytes));
+    let reads = || disk.dir.totals().reads[IoSource::Metadata as usize];
+    let before = reads();
+    read();
+    assert_eq!(reads(), before, "what is held is not read");
+    drop(output);
+    assert_eq!(disk.context.metadata_bytes(), 0, "the budget is returned");
+}
+
+#[test]
+fn a_table_with_an_index_in_parts_holds_more_as_room_comes() {
+    let (entries, disk) = (sample(400), Disk::new());
+    let options = TableOptions { block_bytes: 1, ..options() };
+    let metas = [3, 4, 5].map(|id| disk.write(id, &entries, &options));
+    let held_with = |budget: u64| {
+        let table = Table::open(&disk.dir, metas[0].clone().into(), &Arc::new(TableContext::new(0, budget))).unwrap();
+        table.held.bytes()
+    };
+    let whole = held_with(1 << 20);
+    let top = held_with(whole - 1);
+    assert!(top > 0 && top < whole);
+    let disk = Disk { context: Arc::new(TableContext::new(0, whole + top)), ..disk };
+    let [first, second, third] = [0, 1, 2].map(|at| disk.open(&metas[at]));
+    assert_eq!([&first, &second, &third].map(|table| table.held.bytes()), [whole, top, 0]);
+    let read = |table: &Table| {
+        for OwnedEntry { key, payload, .. } in &entries {
+            let found = table.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+            assert_eq!(found.payload, *payload);
+            assert!((0.0..1.0).contains(&table.share(key, Some(key)).unwrap()));
+        }
+    };
+    read(&third);
+    assert_eq!(third.held.bytes(), 0);
+    drop(second);
+    read(&third);
+    assert_eq!((third.held.bytes(), third.held.whole().is_none()), (top, true));
+    drop(first);
+    read(&third);
+    assert!(third.held.whole().is_some_and(|held| held.filter.is_some()));
+    assert!((whole..whole + top).contains(&third.held.bytes()), "the filter is not held twice");
+    assert_eq!(disk.context.metadata_bytes(), third.held.bytes());
+    let cursor = |table: &Arc<Table>| {
+        let mut cursor = table.cursor(ReadMode::Scan);
+        cursor.first().unwrap();
+        cursor.entry().map(|entry| entry.key.to_vec())
+    };
+    assert_eq!(cursor(&third).as_ref(), Some(&entries[0].key));
+    drop(third);
+    assert_eq!(disk.context.metadata_bytes(), 0, "the budget is returned");
+}
+
+#[test]
 fn the_filter_saves_reads_for_absent_keys() {
     let disk = Disk::new();
     let meta = disk.write(3, &sample(2000), &options());

@@ -1,11 +1,12 @@
 //! The hash index of one version: an index shared with other versions, and the positions of its runs in this version.
 //!
 //! **Invariant:** an index that a version has knows every key of its level 0. Tables are added before there is a
-//! version with them; what of that fails leaves entries of runs that no version has.
+//! version with them; what of that fails leaves entries of runs that no version has. While level 0 has a table whose
+//! keys cannot be read, there is no new index: reads of that table report the damage, and all others go on.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use bifold_contract::{Locator, Result, RunId, planted, policy::NewestFirst};
+use bifold_contract::{Error, FileId, Locator, Result, RunId, planted, policy::NewestFirst};
 
 use super::TableRun;
 use crate::{
@@ -25,8 +26,10 @@ pub(super) struct Level0Index {
     options: HashIndexOptions,
     level0_bytes: Option<u64>,
     context: Arc<TableContext>,
-    /// `None` if level 0 is empty or the memory budget is used up: then all runs are searched.
+    /// `None` if level 0 is empty, the memory budget is used up, or a table cannot be read: then all runs are searched.
     index: Option<Arc<HashIndex>>,
+    /// The table that could not be read. While it is there, none is read for a new index.
+    unreadable: Option<FileId>,
     /// The position in level 0 of each run in the index, by its number there.
     positions: Box<[u32]>,
 }
@@ -34,7 +37,8 @@ pub(super) struct Level0Index {
 impl Level0Index {
     /// That of a version without tables.
     pub(super) fn new(options: HashIndexOptions, level0_bytes: Option<u64>, context: &Arc<TableContext>) -> Self {
-        Self { options, level0_bytes, context: Arc::clone(context), index: None, positions: Box::default() }
+        let (context, positions) = (Arc::clone(context), Box::default());
+        Self { options, level0_bytes, context, index: None, unreadable: None, positions }
     }
 
     /// The same, where level 0 is expected to have at most so many bytes.
@@ -46,22 +50,27 @@ impl Level0Index {
     /// partitions.
     ///
     /// # Errors
-    /// I/O errors and corruption while reading the keys of tables.
+    /// I/O errors and corruption while reading the keys of new tables, which an index has not got yet.
     pub(super) fn after(
         &self,
         runs: &[Arc<TableRun>],
         added: &[(RunId, Arc<Table>)],
         partitions: usize,
     ) -> Result<Self> {
-        let index = match &self.index {
-            Some(index) if add_all(index, added)? => Some(Arc::clone(index)),
-            None if added.is_empty() => None,
-            _ => self.build(runs, partitions)?.map(Arc::new),
+        let is_there = |id| runs.iter().flat_map(|run| run.tables()).any(|table| table.meta().id == id);
+        let (index, unreadable) = match &self.index {
+            Some(index) if add_all(index, added).map_err(|unread| unread.why)? => (Some(Arc::clone(index)), None),
+            None if added.is_empty() || self.unreadable.is_some_and(is_there) => (None, self.unreadable),
+            _ => match self.build(runs, partitions) {
+                Ok(index) => (index.map(Arc::new), None),
+                Err(Unread { table, why }) if why.is_unreadable() => (None, Some(table)),
+                Err(unread) => return Err(unread.why),
+            },
         };
         let position_of: BTreeMap<RunId, u32> = runs.iter().map(|run| run.id()).zip(0..).collect();
         let known = index.as_ref().map(|index| index.runs()).unwrap_or_default();
         let positions = known.iter().map(|run| position_of.get(run).copied().unwrap_or(ABSENT)).collect();
-        Ok(Self { index, positions, ..self.clone() })
+        Ok(Self { index, unreadable, positions, ..self.clone() })
     }
 
     /// The usage of its index, if it has one.
@@ -70,7 +79,7 @@ impl Level0Index {
     }
 
     /// A new index of all tables; `None` if the memory budget does not allow it.
-    fn build(&self, runs: &[Arc<TableRun>], partitions: usize) -> Result<Option<HashIndex>> {
+    fn build(&self, runs: &[Arc<TableRun>], partitions: usize) -> std::result::Result<Option<HashIndex>, Unread> {
         let tables: Vec<_> =
             runs.iter().flat_map(|run| run.tables().iter().map(|t| (run.id(), Arc::clone(t)))).collect();
         let mut capacity = self.capacity(&tables, partitions);
@@ -101,13 +110,20 @@ impl Level0Index {
     }
 }
 
+/// A table whose keys could not be read.
+struct Unread {
+    table: FileId,
+    why: Error,
+}
+
 /// Adds the keys of all tables. Returns whether there was room.
-fn add_all(index: &HashIndex, tables: &[(RunId, Arc<Table>)]) -> Result<bool> {
+fn add_all(index: &HashIndex, tables: &[(RunId, Arc<Table>)]) -> std::result::Result<bool, Unread> {
     for (run, table) in tables {
         if planted!("forget_merged_runs") && index.runs().contains(run) {
             continue;
         }
-        if !index.add(*run, &table.key_hashes()?) {
+        let hashes = table.key_hashes().map_err(|why| Unread { table: table.meta().id, why })?;
+        if !index.add(*run, &hashes) {
             return Ok(false);
         }
     }

@@ -266,6 +266,15 @@ impl Drop for SharedReader {
     }
 }
 
+impl Dir {
+    /// Removes a file that nobody has opened as [`Dir::remove`] does, but on the thread that removes files, if there is
+    /// one: what that takes is nothing for a caller that holds locks.
+    pub fn remove_later(&self, name: &str) {
+        let (dir, path, entry) = (self.clone(), self.file(name).into(), Entry::new());
+        self.remover.remove(Obsolete { dir, path, entry, _counted: None });
+    }
+}
+
 /// A file that nobody reads any more.
 #[derive(Debug)]
 pub(crate) struct Obsolete {

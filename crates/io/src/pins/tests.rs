@@ -5,7 +5,10 @@ use std::{path::Path, sync::Arc};
 use bifold_contract::IoSource;
 
 use super::*;
-use crate::memory::MemoryFs;
+use crate::{
+    faulty::{FaultKind, FaultyFs},
+    memory::MemoryFs,
+};
 
 fn number(name: &str) -> Option<u64> {
     name.strip_suffix(".tbl")?.parse().ok()
@@ -155,7 +158,7 @@ fn on_a_real_disk_a_pin_ends_with_its_lock() {
 fn a_pin_whose_file_the_writer_has_removed_before_its_lock_says_what_it_holds() {
     let (fs, dir, writer) = directories();
     make(&dir, &["3.tbl"]);
-    let (faulty, looks) = (crate::faulty::FaultyFs::over_memory(fs), writer.clone());
+    let (faulty, looks) = (FaultyFs::over_memory(fs), writer.clone());
     faulty.decide_by(Box::new(move |call| {
         if call.op == "lock" {
             assert_eq!(totals(&looks), (0, 0, 0));
@@ -169,4 +172,33 @@ fn a_pin_whose_file_the_writer_has_removed_before_its_lock_says_what_it_holds() 
     assert_eq!(totals(&writer), (1, 0, 0));
     drop(pin);
     assert_eq!(totals(&writer), (0, 0, 0));
+}
+
+/// As where a directory does not say what its entries are, and one is gone when it is looked up.
+#[test]
+fn a_list_that_does_not_find_one_of_the_pins_says_nothing_of_the_others() {
+    const ENOENT: FaultKind = FaultKind::Errno(2);
+    let (fs, dir, _) = directories();
+    make(&dir, &["1.tbl"]);
+    let faulty = FaultyFs::over_memory(fs);
+    let over_faults = Dir::new(Arc::new(faulty.clone()), "/d".as_ref());
+    let writer = over_faults.clone().with_pins(Pins::of(&over_faults, number));
+    let pin = Pin::take(&dir).unwrap();
+    faulty.decide_by(Box::new(|call| (call.op == "list" && call.path.ends_with(READERS)).then_some(ENOENT)));
+    writer.remove("1.tbl").unwrap();
+    assert_eq!(dir.list().unwrap(), ["1.tbl"]);
+    faulty.clear();
+    assert_eq!(totals(&writer), (1, 1, 3));
+    drop(pin);
+    assert_eq!(totals(&writer), (0, 0, 0));
+}
+
+#[test]
+fn a_pin_that_somebody_has_removed_says_so_whatever_it_is_to_hold() {
+    let (fs, dir, _) = directories();
+    let pin = Pin::take(&dir).unwrap();
+    fs.remove(&fs.list(&Path::new("/d").join(READERS)).unwrap().remove(0)).unwrap();
+    for need in [Need::EVERYTHING, Need { since: position(5, 200), below: 8 }] {
+        assert!(matches!(pin.hold(need), Err(Error::Corruption { .. })), "{need:?}");
+    }
 }

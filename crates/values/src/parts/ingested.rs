@@ -58,15 +58,15 @@ impl IngestedFiles {
         Ok(to)
     }
 
-    /// Appends a record without a value to the file of a group. Returns its length.
+    /// Appends a record without a value to the file of a group and returns where it is.
     ///
     /// # Errors
     /// I/O errors.
-    pub fn note(&mut self, group: u64, (key, seqno): (&[u8], SeqNo), kind: ValueKind) -> Result<u32> {
+    pub fn note(&mut self, group: u64, (key, seqno): (&[u8], SeqNo), kind: ValueKind) -> Result<Pointer> {
         let copy = open_file((&self.files, &mut self.open), group)?;
         let to = copy.append_with(|out, place| value::encode(out, place, kind, seqno, key, Stored::NOTHING))?;
         self.end_full(group)?;
-        Ok(to.len)
+        Ok(to)
     }
 
     fn end_full(&mut self, group: u64) -> Result<()> {
@@ -78,7 +78,7 @@ impl IngestedFiles {
 
     fn end(&mut self, group: u64) -> Result<()> {
         if let Some(copy) = self.open.remove(&group) {
-            let (meta, finished) = self.files.finish_hidden(copy)?;
+            let (meta, finished) = self.files.finish_hidden(copy, None)?;
             self.done.push(meta);
             self.unsynced.push(finished);
         }

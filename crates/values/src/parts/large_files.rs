@@ -304,8 +304,8 @@ impl Drop for LargeFile {
         }
         match self.reader.get() {
             Some(reader) => reader.remove_when_unused(),
-            // A file that stays only takes space. The failure was counted, and recovery removes what nothing names.
-            None => drop(self.home.dir.remove(&names::large(self.named.file))),
+            // Not here: whoever installs an edit has locks that commits wait for.
+            None => self.home.dir.remove_later(&names::large(self.named.file)),
         }
     }
 }

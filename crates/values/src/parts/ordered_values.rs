@@ -114,6 +114,12 @@ impl OrderedValues {
         Box::new(Merge::new(&self.shared, job))
     }
 
+    /// See [`Placement::ingester`](crate::placement::Placement::ingester).
+    #[must_use]
+    pub fn ingester(&self, job: &RewriteJob) -> Box<dyn Rewriter> {
+        Box::new(Merge::of_ingest(&self.shared, job))
+    }
+
     /// See [`Placement::may_move`](crate::placement::Placement::may_move).
     #[must_use]
     pub fn may_move(&self, from: u8, to: u8) -> bool {

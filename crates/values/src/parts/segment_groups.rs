@@ -145,18 +145,19 @@ impl Group {
     }
 
     /// Counts a value of so many bytes as dead, if it is in a file of the group or in none: then it is tagged, or its
-    /// file was collected since.
-    pub fn lose(&mut self, file: FileId, bytes: u64) {
+    /// file was collected since. Returns how many of the bytes are not known as live here.
+    pub fn lose(&mut self, file: FileId, bytes: u64) -> u64 {
         let has = |segment: &Segment| segment.files.iter().any(|of| of.id == file);
         let segment = match () {
             () if has(&self.hot) => &mut self.hot,
             () if has(&self.cold) => &mut self.cold,
             () if self.tag_bytes > 0 => &mut self.tagged,
-            () => return,
+            () => return bytes,
         };
-        let bytes = bytes.min(segment.live);
-        segment.live -= bytes;
-        segment.dead += bytes;
+        let lost = bytes.min(segment.live);
+        segment.live -= lost;
+        segment.dead += lost;
+        bytes - lost
     }
 
     /// Whether there may be a record of the key.

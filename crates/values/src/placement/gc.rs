@@ -137,7 +137,8 @@ pub trait GcContext: IndexView {
     /// without a call, when the keyspace was dropped.
     ///
     /// # Errors
-    /// Those of `act`, and every reason not to take writes.
+    /// Those of `act`, which end writes, and every reason not to take writes. While there is no room to write a full
+    /// memtable, it fails before the call, and the database goes on: a placement must not lose track of its copies.
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool>;
 
     /// Merges tables, so that their [`Rewriter`](super::Rewriter) learns what is dead and moves values. Returns the

@@ -156,6 +156,10 @@ impl Placement for DiffKv {
         Ok(self.ordered.rewriter(job))
     }
 
+    fn ingester(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(self.ordered.ingester(job))
+    }
+
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         match self.queue(running).due(pressure)? {
             Due::Search => Some(Box::new(Rewrite::search())),

@@ -411,3 +411,6 @@ impl Placement for HashKv {
         self.note(state, op, seqno)
     }
 }
+
+#[cfg(test)]
+mod tests;

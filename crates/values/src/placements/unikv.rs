@@ -133,6 +133,10 @@ impl Placement for UniKv {
         Ok(self.ordered.rewriter(job))
     }
 
+    fn ingester(&self, job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
+        Ok(self.ordered.ingester(job))
+    }
+
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         let queue = self.queue(running);
         Some(Box::new(match (queue.due(pressure)?, self.options.now().unikv.gc) {

@@ -29,7 +29,9 @@ use crate::{
 type Sums = Arc<[u128]>;
 
 /// The sums of immutable files of an open database, by name, with the length they are for. While a database is open,
-/// no two of its files have the same name.
+/// no two of its files have the same name. A reader may outlive several writers: the next one may cut off
+/// what recovery does not find in logs, and append other bytes to the same file. So a reader keeps the sums only of
+/// files that are never appended to.
 #[derive(Debug, Default)]
 pub(crate) struct KnownSums(Mutex<BTreeMap<String, (u64, Sums)>>);
 
@@ -158,7 +160,9 @@ impl Making<'_> {
         let (mut files, mut sums) = (Vec::new(), BTreeMap::new());
         for piece in &plan.files {
             let file = self.immutable(&piece.name, piece.bytes, known.of(&piece.name, piece.bytes))?;
-            sums.insert(piece.name.clone(), (piece.bytes, Arc::clone(&file.sums)));
+            if !piece.may_grow {
+                sums.insert(piece.name.clone(), (piece.bytes, Arc::clone(&file.sums)));
+            }
             files.push(file);
         }
         for (log, reader) in &plan.logs {

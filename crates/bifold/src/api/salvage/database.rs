@@ -55,6 +55,8 @@ pub struct DatabaseSalvage {
     _lock: Box<dyn FileLock>,
     sources: Sources,
     left_out: LeftOuts,
+    /// What the first walk through the logs found lost: log, offset, bytes.
+    lost_in_logs: BTreeSet<(FileId, u64, u64)>,
     /// The files of large values that an entry names.
     large_named: BTreeSet<FileId>,
     memory_bytes: usize,
@@ -72,8 +74,12 @@ impl DatabaseSalvage {
     ///
     /// # Errors
     /// I/O errors; [`Error::Locked`] if a process has it open for writing;
-    /// [`Error::NotFound`] if there is none.
+    /// [`Error::NotFound`] if there is none; [`Error::InvalidArgument`] if two keyspaces get the same name.
     pub fn open(env: &Env, path: &Path, options: &SalvageOptions) -> Result<Self> {
+        let names: BTreeSet<&String> = options.names.values().collect();
+        if names.len() < options.names.len() {
+            return Err(Error::invalid("names of keyspaces", "two ids have the same name: give each a different one"));
+        }
         let dir = Dir::new(Arc::clone(&env.fs), path).with_open_files_max(OPEN_FILES_MAX);
         if dir.kind()?.is_none() {
             return Err(Error::NotFound { path: path.into() });
@@ -101,6 +107,7 @@ impl DatabaseSalvage {
             _lock: lock,
             sources,
             left_out,
+            lost_in_logs: BTreeSet::new(),
             large_named: BTreeSet::new(),
             memory_bytes: options.memory_bytes,
             merge_operators: options.merge_operators.clone(),
@@ -132,15 +139,20 @@ impl DatabaseSalvage {
         while let Some(subset) = left.pop() {
             let mut versions = LogVersions::new(subset, self.memory_bytes);
             let mut next = None;
-            for &log in &self.sources.logs {
-                logs::walk(&self.dir, log, &mut next, |met| {
-                    if let InLog::Operation(seqno, operation) = met
-                        && self.sources.is_asked(seqno, operation.keyspace())
-                    {
-                        let logged = Logged::of(seqno, &operation);
-                        logged.into_iter().for_each(|(key, logged)| versions.add(operation.keyspace(), key, logged));
+            for log in self.sources.logs.clone() {
+                let mut lost = Vec::new();
+                logs::walk(&self.dir, log, &mut next, |met| match met {
+                    InLog::Operation(seqno, operation) => {
+                        if let Some((key, logged)) = Logged::of(seqno, &operation)
+                            && self.sources.is_asked((seqno, key), operation.keyspace())
+                        {
+                            versions.add(operation.keyspace(), key, logged);
+                        }
                     }
+                    InLog::Lost(records) => lost.push(records),
+                    InLog::Record(..) => {}
                 })?;
+                lost.into_iter().for_each(|records| self.lose_in_log(log, records));
             }
             for at in 0..self.sources.spaces.len() {
                 self.merge(at, &mut versions, &mut target)?;

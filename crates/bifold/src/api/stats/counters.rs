@@ -147,10 +147,15 @@ impl Counters {
         }
     }
 
-    /// Counts entries that an iterator yielded.
+    /// Counts entries that an iterator yielded, with bytes of their keys and of values that are there already.
     pub fn scanned(&self, entries: u64, bytes: u64) {
         self.reads.add(SCANNED_ENTRIES, entries);
         self.reads.add(USER_BYTES_READ, bytes);
+    }
+
+    /// Counts the value of such an entry that was read, or combined.
+    pub fn read_value(&self, bytes: usize) {
+        self.reads.add(USER_BYTES_READ, bytes as u64);
     }
 
     /// Bytes of keys and values committed so far.

@@ -12,7 +12,10 @@ use std::{
 
 use super::*;
 use crate::{
-    api::options::{Durability, KeyspaceOptions, Options, PlacementKind, Workers},
+    api::{
+        merge::MergeOperator,
+        options::{Durability, KeyspaceOptions, Options, PlacementKind, Workers},
+    },
     background::bed::Bed,
     commit::{
         op::{Act, Op},
@@ -177,4 +180,55 @@ fn short_gc_waits_for_no_flush() {
     });
     is_done.recv_timeout(Duration::from_secs(60)).expect("GC waits for a flush that nobody makes");
     gc.join().unwrap();
+}
+
+/// Above a separated value operands only grow, and GC writes them again above its new address.
+#[test]
+fn what_gc_commits_of_long_operands_fits_into_memtables() {
+    const OPERAND_BYTES: usize = MEMTABLE_BYTES;
+    let merge = Some(MergeOperator::append());
+    let mut keyspace = KeyspaceOptions { placement: PlacementKind::WiscKey, merge, ..KeyspaceOptions::default() };
+    keyspace.values.file_bytes = 16 << 10;
+    let bed = Bed::of(Options {
+        workers: Workers::Threads(2),
+        memtable_bytes: MEMTABLE_BYTES as u64,
+        keyspace,
+        ..Options::default()
+    });
+    let (engine, tree) = (&bed.engine, &bed.tree);
+    bed.fill((0..KEYS).map(|n| (n, value(n))));
+    bed.flush().unwrap();
+    let operand = vec![1; OPERAND_BYTES];
+    for n in 0..KEYS {
+        let op = Op { tree, key: &n.to_be_bytes(), act: Act::Merge(&operand) };
+        engine.commit(&[op], Durability::Buffered).unwrap();
+        bed.fill(std::iter::empty());
+        bed.flush().unwrap();
+    }
+    let moved_before = engine.gc.counters.gc.moved_bytes.load(Relaxed);
+    let largest = thread::scope(|scope| {
+        let gc = scope.spawn(|| engine.gc.gc_all(tree));
+        let mut largest = 0;
+        loop {
+            let is_over = gc.is_finished();
+            let view = tree.view_to_hold();
+            largest = view.layers().map(|layer| layer.memtable.data_bytes()).fold(largest, usize::max);
+            if is_over {
+                break;
+            }
+            // Nothing is written to a table that was not looked at.
+            if !view.sealed.is_empty() {
+                bed.flush().unwrap();
+            }
+            thread::yield_now();
+        }
+        gc.join().unwrap().unwrap();
+        largest
+    });
+    assert!(engine.gc.counters.gc.moved_bytes.load(Relaxed) > moved_before, "nothing has moved");
+    assert!(largest < MEMTABLE_BYTES + OPERAND_BYTES + 4096, "{largest} bytes in a memtable");
+    for n in 0..KEYS {
+        let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
+        assert_eq!(found.as_deref(), Some(&[&value(n)[..], &operand].concat()[..]), "key {n}");
+    }
 }

@@ -102,8 +102,8 @@ pub(crate) fn choose(loads: &[Load], role: Role, gc_came_last: bool) -> Vec<Choi
         if role != Role::Alone {
             choices.extend(with(Garbage::Concurrent));
         }
-        // Where a compaction is due, it may do the same.
-        choices.extend((0..loads.len()).filter(|&i| loads[i].held && loads[i].debt < 1.0).map(Choice::Prune));
+        // After compactions, which may do the same. Tables that none of them has are pruned meanwhile.
+        choices.extend((0..loads.len()).filter(|&i| loads[i].held).map(Choice::Prune));
     }
     if come_last {
         choices.extend(flushes);

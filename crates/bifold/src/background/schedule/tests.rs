@@ -1,6 +1,11 @@
 //! What a worker does next, and that jobs of one level run at once.
 
-use std::{ops::Bound, path::Path, thread};
+use std::{
+    ops::Bound,
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
 
 use bifold_io::{Env, memory::MemoryFs};
 
@@ -9,7 +14,8 @@ use crate::{
     api::options::{Compaction, Durability, KeyspaceOptions, Leveled, Options},
     commit::op::{Act, Op},
     engine::Engine,
-    state::recover::recover,
+    state::{recover::recover, snapshot::Holder},
+    waiting::sync::LockExt,
 };
 
 /// A tree without workers: the test takes what they would.
@@ -20,7 +26,11 @@ struct Bed {
 
 impl Bed {
     fn new() -> Self {
-        let leveled = Leveled { level0_runs: 2, base_bytes: 4 << 10, ..Leveled::default() };
+        Self::of_levels(Leveled::default().levels)
+    }
+
+    fn of_levels(levels: u8) -> Self {
+        let leveled = Leveled { levels, level0_runs: 2, base_bytes: 4 << 10, ..Leveled::default() };
         let keyspace = KeyspaceOptions { compaction: Compaction::Leveled(leveled), ..KeyspaceOptions::default() };
         let options = Options { workers: Workers::Threads(3), keyspace, ..Options::default() };
         let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
@@ -127,6 +137,34 @@ fn keys_that_a_running_job_writes_are_taken() {
     assert_eq!(output(&other), 0, "below, it would overlap the output of the running job");
     [running, other].into_iter().for_each(|task| bed.engine.scheduler.do_task(task));
     bed.engine.health.well().unwrap();
+}
+
+/// Otherwise two workers could relieve each other again and again.
+#[test]
+fn while_a_rewrite_waits_for_the_job_of_a_worker_no_other_begins() {
+    let bed = Bed::new();
+    for round in 1..=2 {
+        bed.fill('a', round);
+        bed.fill('z', round);
+    }
+    let engine = &bed.engine;
+    let running = bed.take().expect("one half is due");
+    thread::scope(|scope| {
+        let rewrite = scope.spawn(|| bed.compact());
+        let is_waiting = || engine.signal.waits().iter().any(|wait| wait.who == "a rewrite of a key range");
+        while !rewrite.is_finished() && !is_waiting() {
+            thread::yield_now();
+        }
+        let taken = engine.scheduler.take_task(Role::Merger);
+        let has_begun = taken.is_some();
+        [running].into_iter().chain(taken).for_each(|task| engine.scheduler.do_task(task));
+        rewrite.join().unwrap();
+        assert!(!has_begun, "the other half");
+    });
+    assert!(engine.work.look(|state| state.awaited.is_empty()));
+    (3..=4).for_each(|round| bed.fill('a', round));
+    assert!(engine.scheduler.take_task(Role::Merger).is_some(), "afterwards they begin others");
+    engine.health.well().unwrap();
 }
 
 fn load(sealed: usize, flushing: bool, debt: f64) -> Load {
@@ -236,12 +274,92 @@ fn who_flushes_collects_only_where_that_is_short_and_nothing_else_is_due() {
     assert_eq!(choose(&[Load { short: true, ..load(0, false, 0.0) }], Role::Flusher, false), [], "nothing is due");
 }
 
+/// A tree whose keys with `z` are being compacted, and that job.
+fn compacting_z() -> (Bed, Task) {
+    let bed = Bed::new();
+    bed.fill('a', 0);
+    bed.fill('z', 0);
+    bed.compact();
+    (1..=2).for_each(|round| bed.fill('z', round));
+    let running = bed.take().expect("two runs are due");
+    (bed, running)
+}
+
 #[test]
-fn what_snapshots_held_goes_last_unless_a_compaction_is_due() {
+fn a_rewrite_does_not_wait_for_jobs_of_other_keys() {
+    let (bed, running) = compacting_z();
+    let engine = &bed.engine;
+    bed.fill('a', 1);
+    let is_late = thread::scope(|scope| {
+        let compact = || engine.rewrites.compact_range(&bed.tree, Bound::Included(b"a"), Bound::Excluded(b"b"));
+        let rewrite = scope.spawn(compact);
+        let begin = Instant::now();
+        while !rewrite.is_finished() && begin.elapsed() < Duration::from_secs(10) {
+            thread::yield_now();
+        }
+        let is_late = !rewrite.is_finished();
+        engine.scheduler.do_task(running);
+        rewrite.join().unwrap().unwrap();
+        is_late
+    });
+    assert!(!is_late, "it waited for the job");
+    engine.health.well().unwrap();
+    let tables = bed.tree.view().version.tables().map(|table| table.meta().entries).sum::<u64>();
+    assert_eq!(tables, 400, "older versions are gone");
+    let runs: usize = bed.tree.view().version.shape().levels.iter().map(|level| level.runs.len()).sum();
+    assert_eq!(runs, 1);
+}
+
+#[test]
+fn a_prune_does_not_wait_for_jobs_of_other_keys() {
+    // Nothing is due below level 0.
+    let bed = Bed::of_levels(2);
+    let Bed { engine, tree } = &bed;
+    bed.fill('a', 0);
+    bed.fill('z', 0);
+    let snapshot = engine.snapshots.open(&engine.visible, Holder::Snapshot, engine.env.clock.now());
+    bed.fill('a', 1);
+    bed.compact();
+    drop(snapshot);
+    (1..=3).for_each(|round| bed.fill('z', round));
+    let running = engine.scheduler.take_task(Role::Merger).expect("a compaction is due");
+    let prune = engine.scheduler.take_task(Role::Merger).expect("a table with what the snapshot held is due");
+    let reason = |task: &Task| match task {
+        Task::Compact(_, job) => job.reason.clone(),
+        _ => panic!("not a compaction"),
+    };
+    assert!(!reason(&running).contains("snapshot"), "{}", reason(&running));
+    assert!(reason(&prune).contains("snapshot"), "{}", reason(&prune));
+    assert!(tree.debt() >= 1.0);
+    [running, prune].into_iter().for_each(|task| engine.scheduler.do_task(task));
+    engine.health.well().unwrap();
+    let shape = tree.view().version.shape();
+    let of_a = shape.tables().filter(|(.., table)| table.smallest[0] == b'a').map(|(.., table)| table.entries);
+    assert_eq!(of_a.sum::<u64>(), 200);
+}
+
+/// A snapshot may stay open for days.
+#[test]
+fn what_a_snapshot_holds_is_noted_only_of_tables_that_there_are() {
+    let bed = Bed::new();
+    let Bed { engine, tree } = &bed;
+    bed.fill('a', 0);
+    let snapshot = engine.snapshots.open(&engine.visible, Holder::Snapshot, engine.env.clock.now());
+    for round in 1..=20 {
+        bed.fill('a', round);
+        bed.compact();
+    }
+    let (notes, tables) = (tree.held.hold().len(), tree.view().version.tables().count());
+    assert!((1..=tables).contains(&notes), "{notes} notes of {tables} tables");
+    drop(snapshot);
+}
+
+#[test]
+fn what_snapshots_held_goes_last() {
     let held = Load { held: true, garbage: Garbage::Due, ..load(0, false, 0.5) };
     use Choice::{Compact, Gc, Prune};
     assert_eq!(choose(&[held], Role::Merger, false), [Gc(0), Prune(0)]);
-    assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Gc(0)]);
+    assert_eq!(choose(&[Load { debt: 1.5, ..held }], Role::Alone, true), [Compact(0), Gc(0), Prune(0)]);
     assert_eq!(choose(&[held], Role::Flusher, false), []);
 }
 

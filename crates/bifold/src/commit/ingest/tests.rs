@@ -1,6 +1,7 @@
 //! An ingest whose pieces others write. The test does what workers would.
 
 use std::{
+    ops::Bound,
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
 };
@@ -17,8 +18,14 @@ const KEYS: u32 = 120;
 
 /// A tree with pieces of some 20 entries.
 fn bed(placement: PlacementKind) -> Bed {
+    bed_with(placement, 16 << 20)
+}
+
+/// The same with value files of so many bytes.
+fn bed_with(placement: PlacementKind, file_bytes: u64) -> Bed {
     let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
     keyspace.values.separate_from_bytes = Some(64);
+    keyspace.values.file_bytes = file_bytes;
     let options = Options { workers: Workers::Threads(2), keyspace, memtable_bytes: 8 << 10, ..Options::default() };
     Bed::of(options)
 }
@@ -186,4 +193,29 @@ fn closing_ends_the_pieces_of_others() {
     bed.engine.ingests.end(&mut run);
     assert_eq!(bed.data_files(), Vec::<std::path::PathBuf>::new());
     assert!(bed.engine.health.failure().is_none(), "closing is no failure");
+}
+
+/// GC would take it for garbage, and commits would be slowed because of it.
+#[test]
+fn nothing_counts_before_it_is_in_force() {
+    for placement in PlacementKind::ALL {
+        let bed = bed_with(placement, 2 << 10);
+        (KEYS..KEYS + 8).for_each(|n| bed.ingest(n, &[1; 100]));
+        bed.engine.rewrites.compact_range(&bed.tree, Bound::Unbounded, Bound::Unbounded).unwrap();
+        let (before, files) = (bed.tree.placement().space(), bed.data_files().len());
+        let (mut run, taken, next) = bed.begin();
+        bed.engine.ingests.write(&taken);
+        drop(taken);
+        for n in next..KEYS {
+            bed.put(&mut run, n).unwrap();
+            assert_eq!(bed.tree.placement().space(), before, "{placement:?}, key {n}");
+        }
+        assert!(bed.data_files().len() > files + 2, "{placement:?}: pieces are written");
+        assert_eq!(bed.engine.ingests.finish(&mut run).unwrap().entries, u64::from(KEYS));
+        bed.engine.ingests.end(&mut run);
+        assert_eq!(bed.found(), KEYS as usize, "{placement:?}");
+        let after = bed.tree.placement().space();
+        let has_values = placement != PlacementKind::Inline;
+        assert_eq!(after.live_bytes > before.live_bytes, has_values, "{placement:?}: {after:?}, {before:?} before");
+    }
 }

@@ -1,6 +1,6 @@
 //! How far the manifest of a running database has been read.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fmt};
 
 use bifold_contract::{Corruption, Edit, FileId, IoSource, KeyspaceEdit, KeyspaceId, Result, planted};
 use bifold_format::{
@@ -24,6 +24,12 @@ pub(super) struct ManifestPlace {
     position: Position,
     /// How long the file was.
     seen_bytes: u64,
+}
+
+impl fmt::Display for ManifestPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "byte {} of the manifest from file number {} on", self.position.offset, self.position.manifest)
+    }
 }
 
 /// What edits have changed.
@@ -61,6 +67,15 @@ impl ManifestPlace {
     /// The end of the last record that was read.
     pub fn position(&self) -> Position {
         self.position
+    }
+
+    /// Whether this is a later place than `earlier`, or the same one, in the history of one database. Each manifest
+    /// begins with a larger number than the one before.
+    pub fn goes_on_from(&self, earlier: &Self) -> bool {
+        match self.beginning == earlier.beginning {
+            true => self.position >= earlier.position,
+            false => self.position.manifest > earlier.position.manifest,
+        }
     }
 
     /// Whether nothing was appended since.

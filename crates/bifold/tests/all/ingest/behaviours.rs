@@ -152,6 +152,22 @@ fn what_is_dropped_leaves_nothing() {
     }
 }
 
+/// In `hashkv` values that stay inline leave notes, which nobody reads but GC.
+#[test]
+fn what_stays_inline_leaves_no_live_values() {
+    for placement in PlacementKind::ALL {
+        let mut bed = Bed::new(placement);
+        let mut ingest = bed.ks().ingest().unwrap();
+        (0..1000).for_each(|n| ingest.put(key(n), b"short").unwrap());
+        ingest.finish().unwrap();
+        for what in ["at once", "after an opening"] {
+            let live = bed.db().stats().space.live_values_estimate;
+            assert!(live < 1000, "{placement:?}, {what}: {live} bytes");
+            bed.reopen();
+        }
+    }
+}
+
 #[test]
 fn one_ingest_is_open_at_a_time() {
     let bed = Bed::new(PlacementKind::Inline);

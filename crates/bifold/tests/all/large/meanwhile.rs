@@ -3,11 +3,17 @@
 use std::{
     io::{self, Read},
     path::Path,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::Duration,
 };
 
-use bifold::{Db, Error, PlacementKind, Workers};
+use bifold::{Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers};
 use bifold_format::large::CHUNK_BYTES;
+use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
 use super::{
     LARGE, bytes,
@@ -96,6 +102,79 @@ fn a_keyspace_that_is_dropped_meanwhile_takes_nothing_in() {
     }
 }
 
+/// A source that does something before it yields these bytes.
+struct After<F>(Option<F>, &'static [u8]);
+
+impl<F: FnOnce()> Read for After<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(act) = self.0.take() {
+            act();
+        }
+        self.1.read(buffer)
+    }
+}
+
+#[test]
+fn a_keyspace_that_gets_a_ttl_meanwhile_takes_nothing_in() {
+    for is_small in [true, false] {
+        let bed = Bed::new(PlacementKind::Inline);
+        let ttl = Some(Duration::from_secs(60));
+        let act = || bed.ks().set_options(KeyspaceOptions { ttl, ..bed.options.keyspace.clone() }).unwrap();
+        let put = match is_small {
+            true => bed.ks().put_reader("key", After(Some(act), b"value")),
+            false => bed.ks().put_reader("key", Between::new(2 * CHUNK_BYTES, 1, act)),
+        };
+        assert!(matches!(&put, Err(Error::InvalidArgument { .. })), "{is_small}: {put:?}");
+        assert!(put.unwrap_err().to_string().contains("has a `ttl`"), "{is_small}");
+        assert!(bed.ks().get("key").unwrap().is_none(), "{is_small}");
+        assert_eq!(on_disk(&bed.fs, Path::new("/db")).len(), 0, "{is_small}");
+        assert!(bed.db().stats().poisoned.is_none());
+    }
+}
+
+/// What is appended counts for all who write. Otherwise others would not look at the disk before they have written as
+/// much.
+#[test]
+fn a_disk_that_fills_while_a_value_is_written_refuses_puts_and_poisons_nothing() {
+    const BEFORE: u64 = 18;
+    let mut options = Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, ..small(PlacementKind::WiscKey) };
+    (options.keyspace.table_bytes, options.keyspace.values.file_bytes) = (64 << 10, 64 << 10);
+    let bed = Bed::of(options);
+    bed.fs.set_capacity(Some(8 << 20));
+    let mut refused = None;
+    let fill = || refused = (0..).find_map(|n| bed.ks().put(key(n), [7; 3000]).err());
+    let put = bed.ks().put_reader("key", Between::new((BEFORE + 1) * CHUNK_BYTES, BEFORE, fill));
+    assert!(matches!(refused, Some(Error::Full { .. })), "{refused:?}");
+    assert!(matches!(put, Err(Error::Full { .. })), "{put:?}");
+    assert!(bed.db().stats().poisoned.is_none());
+    assert_eq!(on_disk(&bed.fs, Path::new("/db")).len(), 0);
+    bed.ks().put("key", [7; 3000]).unwrap();
+}
+
+/// Whoever installs an edit has locks that commits wait for.
+#[test]
+fn a_value_that_nobody_has_read_is_deleted_by_the_thread_that_removes_files() {
+    let faulty = FaultyFs::over_memory(MemoryFs::new());
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let options = Options { workers: Workers::Threads(2), ..small(PlacementKind::Inline) };
+    let db = Db::open_in(env, "/db", options).unwrap();
+    let removed_by = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&removed_by);
+    faulty.decide_by(Box::new(move |call| {
+        if call.op == "remove" && call.path.extension().is_some_and(|ending| ending == "large") {
+            seen.lock().unwrap().push(thread::current().name().unwrap_or_default().to_owned());
+        }
+        None
+    }));
+    for round in 0..2 {
+        db.default_keyspace().put_reader("key", &bytes(1, round, 2 * LARGE)[..]).unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(*removed_by.lock().unwrap(), ["bifold-remover"]);
+    db.close().unwrap();
+}
+
 #[test]
 fn a_reader_keeps_its_value_whatever_is_written() {
     for placement in PlacementKind::ALL {
@@ -155,7 +234,7 @@ fn readers_see_whole_values_while_others_overwrite_them() {
         let ks = bed.ks();
         (0..4).for_each(|n| ks.put_reader(key(n), &told(n)[..]).unwrap());
         let is_done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for n in 0..3 {
                 let (is_done, bed) = (&is_done, &bed);
                 scope.spawn(move || {
@@ -182,6 +261,8 @@ fn readers_see_whole_values_while_others_overwrite_them() {
             is_done.store(true, Relaxed);
         });
         bed.db().compact().unwrap();
+        // Until the last files are removed.
+        bed.db().wait_idle().unwrap();
         check(&bed.fs, Path::new("/db"), Others::None, "in the end");
         assert_eq!(on_disk(&bed.fs, Path::new("/db")).len(), 4, "{placement:?}");
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use bifold::{
+    Access,
     events::{EventListener, Listener},
     salvage::{DatabaseSalvage, SalvageOptions},
 };
@@ -102,6 +103,28 @@ fn a_damaged_drop_file_costs_the_garbage_that_it_names() {
         assert!(space < live_bytes(round) * 11 / 10, "{space} of {}", live_bytes(round));
         db.close().unwrap();
         assert_eq!(verify_in(&env(&image), DIR, |_| ()).unwrap().problems.len(), 0);
+    }
+}
+
+/// Nothing is written there, so no thread works.
+#[test]
+fn a_listener_learns_at_once_what_an_opening_that_only_reads_has_left_out() {
+    let (fs, options) = written("novkv", false);
+    let path = of_class(&fs, DROPS).pop().unwrap();
+    flip(&fs, &path);
+    let accesses = [Access::ReadOnly, Access::Follow];
+    for (access, workers) in accesses.into_iter().flat_map(|a| [(a, Workers::Caller), (a, Workers::Threads(2))]) {
+        let (image, told) = (fs.fork(), Arc::new(Told::default()));
+        let (listener, keyspace) = (Listener::new(Arc::clone(&told) as _), KeyspaceOptions::default());
+        let mut db = open(&image, &Options { access, workers, listener, keyspace, ..options.clone() });
+        assert!(names(&db.left_out()[0], &path), "{access:?}, {workers:?}");
+        assert_eq!(told.0.load(Relaxed), 1, "{access:?}, {workers:?}");
+        if access == Access::Follow {
+            let writer = open(&image, &options);
+            writer.put(key(0), value(0, 3)).unwrap();
+            assert!(db.refresh().unwrap().is_newer);
+            assert_eq!((db.left_out().len(), told.0.load(Relaxed)), (1, 1), "not twice");
+        }
     }
 }
 

@@ -110,6 +110,23 @@ fn dead_values_in_the_log_are_known_at_once() {
     check(&db);
 }
 
+/// After a start the groups know no tags, so nothing else would ask for GC of them.
+#[test]
+fn a_range_delete_after_an_opening_empties_the_log() {
+    let dir = TempDir::new();
+    let db = Db::open_with(dir.join("db"), by_hand(Cold::Log)).unwrap();
+    update_all(&db, 1000, 0);
+    db.collect_garbage().unwrap();
+    db.close().unwrap();
+    let db = Db::open_with(dir.join("db"), with(Cold::Log)).unwrap();
+    let before = db.stats().space.values_bytes;
+    db.default_keyspace().delete_range(key(0)..key(1000)).unwrap();
+    db.default_keyspace().compact_range::<&str>(..).unwrap();
+    db.wait_idle().unwrap();
+    let after = db.stats().space.values_bytes;
+    assert!(after < before / 2, "{after} bytes of {before} are left");
+}
+
 #[test]
 fn a_keyspace_can_change_where_its_cold_values_go_each_time_it_is_opened() {
     let dir = TempDir::new();

@@ -1,9 +1,19 @@
 //! How far scans read ahead.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use bifold::{Db, Env, Keyspace, PlacementKind};
-use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
+use bifold_io::{
+    faulty::{FaultKind, FaultyFs},
+    memory::MemoryFs,
+};
 
 use super::{SEPARATED, key, separated, update_all, value};
 use crate::support::{TempDir, entries};
@@ -145,6 +155,35 @@ fn a_multi_get_reads_values_that_are_next_to_each_other_by_one_call() {
         // They are in a few files.
         let reads = reads_of(&together);
         assert!((1..8).contains(&reads), "{placement:?}: {reads} reads");
+    }
+}
+
+/// The first value that is asked for reads its neighbours, too.
+#[test]
+fn a_visit_passes_over_no_value_because_its_neighbours_could_not_be_read() {
+    for placement in [PlacementKind::WiscKey, PlacementKind::Streams] {
+        let (db, faulty) = cold(placement);
+        // The second one knows that values come from the device.
+        for visit in ["first", "second"] {
+            let fails = AtomicBool::new(true);
+            faulty.decide_by(Box::new(move |call| {
+                let is_of_values = call.op == "read" && call.path.extension().is_some_and(|of| of == "val");
+                (is_of_values && fails.swap(false, Relaxed)).then_some(FaultKind::EIO)
+            }));
+            let (mut range, mut seen, mut errors) = (db.iter().limit(KEYS as usize), Vec::new(), 0);
+            let mut visit_on = || {
+                range.visit(|key, value| {
+                    seen.push((key.to_vec(), value.to_vec()));
+                    ControlFlow::Continue(())
+                })
+            };
+            while visit_on().is_err() {
+                errors += 1;
+            }
+            assert_eq!((errors, seen.len()), (1, KEYS as usize), "{placement:?}, {visit}");
+            let all = (0..KEYS).map(|n| (key(n).into_bytes(), value(n, 1)));
+            assert!(seen.into_iter().eq(all), "{placement:?}, {visit}");
+        }
     }
 }
 

@@ -67,7 +67,7 @@ pub fn run(args: &DemoArgs, global: &Global, out: &mut Output) -> Result<()> {
         Demo { path, global, story: Story::new(out, global), figures: Figures::default(), model: Model::new() };
     demo.figures.db.clone_from(&demo.path);
     demo.story.begin(&source, &demo.path)?;
-    let (db, keyspace) = open::or_create(&demo.path, global)?;
+    let (db, keyspace) = open::or_create(&demo.path, global, open::Writes::Values)?;
     demo.import(&db, &keyspace, &source)?;
     demo.overwrite(&db, &keyspace)?;
     demo.delete(&db, &keyspace)?;

@@ -70,7 +70,11 @@ fn print(args: &SalvageArgs, report: &DatabaseReport, seconds: f64, out: &mut Ou
         out.line(format!("… {all} lost stretches, {bytes} in total; --json lists them"))?;
     }
     if !report.manifest_is_whole {
-        out.line("the manifest is damaged: deleted keys may be back, and a table may have lost its keyspace")?;
+        let of_manifest = |left_out: &&LostStretch| left_out.file.ends_with("MANIFEST");
+        let why = report.left_out.iter().find(of_manifest).map(|left_out| &*left_out.problem);
+        let why = why.unwrap_or("it is damaged");
+        out.line(format!("the manifest does not say what there is: {why}"))?;
+        out.line("deleted keys may be back, and a table may have lost its keyspace")?;
     }
     report.keyspaces.iter().try_for_each(|keyspace| print_keyspace(keyspace, out))?;
     let keys = report.keyspaces.iter().map(|keyspace| keyspace.restored).sum();
@@ -84,7 +88,7 @@ fn print(args: &SalvageArgs, report: &DatabaseReport, seconds: f64, out: &mut Ou
 fn print_left_out(left_out: &LostStretch, out: &mut Output) -> Result<()> {
     let label = out.paint(Tone::Bad, "lost:");
     let bound = |key: &Option<Box<[u8]>>| key.as_ref().map(|key| format!("`{}`", escape::escaped(key)));
-    let of = left_out.keyspace.as_ref().map_or_else(String::new, |name| format!(" of keyspace {name}"));
+    let of = left_out.keyspace.as_ref().map_or_else(String::new, |name| format!(" of keyspace {}", name_of(name)));
     let keys = match (bound(&left_out.first), bound(&left_out.last)) {
         (None, None) => format!("any keys{of}"),
         (Some(first), None) => format!("keys{of} from {first} on"),
@@ -95,8 +99,12 @@ fn print_left_out(left_out: &LostStretch, out: &mut Output) -> Result<()> {
     out.line(format!("{label} {file}: {bytes} at offset {}, {keys}: {}", left_out.offset, left_out.problem))
 }
 
+fn name_of(keyspace: &str) -> String {
+    escape::escaped(keyspace.as_bytes())
+}
+
 fn print_keyspace(keyspace: &RecoveredKeyspace, out: &mut Output) -> Result<()> {
-    let name = out.paint(Tone::Strong, &keyspace.name);
+    let name = out.paint(Tone::Strong, &name_of(&keyspace.name));
     let older = match keyspace.may_be_older {
         0 => String::new(),
         older => format!("; {} of them may be older than what was lost", output::count(older)),

@@ -73,10 +73,16 @@ impl RewriteState<'_> {
         Ok(pending.parts.pop())
     }
 
-    /// Writes what is left of a newer stripe.
-    pub(super) fn leave_stripe(&mut self, stripe: usize, tables: &mut Tables<'_>) -> Result<()> {
+    /// Writes what is left of a newer stripe. The next entry is of this stripe and kind.
+    pub(super) fn leave_stripe(&mut self, (stripe, kind): (usize, Kind), tables: &mut Tables<'_>) -> Result<()> {
         let newer = self.operands.take_if(|newer| newer.stripe != stripe && !planted!("operands_cross_snapshots"));
         let Some(newer) = newer else { return Ok(()) };
+        // Without the snapshot in between, both would be one entry.
+        if let Some(&snapshot) = self.plan.snapshots.get(stripe)
+            && matches!(kind, Kind::Operand | Kind::Inline | Kind::Delete)
+        {
+            tables.hold(snapshot, 1);
+        }
         match self.combine_pending(newer, tables)? {
             Some(newer) => self.keep_operand(&newer, tables),
             None => Ok(()),

@@ -106,7 +106,7 @@ fn flipped_bits_in_a_part_of_an_index_are_errors_or_harmless_and_verification_fi
     assert!(intact.iter().all(Result::is_ok), "{intact:?}");
     let path = disk.dir.file("000005.tbl");
     let open = Table::open(&disk.dir, Arc::new(meta.clone()), &Arc::new(TableContext::new(0, 0))).unwrap();
-    assert!(!open.top.is_empty() && open.held.is_none());
+    assert!(!open.top.is_empty() && open.held.whole().is_none());
     let section = open.file.footer.index();
     for bit in (section.start * 8..section.end * 8).step_by(61) {
         disk.fs.flip_bit(&path, bit);

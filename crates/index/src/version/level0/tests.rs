@@ -188,3 +188,38 @@ fn without_memory_every_run_is_searched() {
     assert_eq!(history.version.hash_index(), None);
     assert!(check(&history.version) > 0);
 }
+
+/// It may become so while the database is open: then a new index cannot be built when the old one is full.
+#[test]
+fn while_a_table_cannot_be_read_every_run_is_searched() {
+    let context = Arc::new(TableContext::new(0, 1 << 20));
+    let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
+    // The hashes are not in the files.
+    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: 0 };
+    history.step(&Step::Flush((0..20).collect()));
+    let damaged = Arc::clone(&history.runs()[0].tables()[0]);
+    let path = history.disk.dir.file(&bifold_format::names::table(damaged.meta().id));
+    history.disk.fs.flip_bit(&path, 4 * 8);
+    assert!(damaged.key_hashes().is_err(), "a block of entries is damaged");
+    let flushes = (0..30).take_while(|_| {
+        history.step(&Step::Flush((20..40).collect()));
+        history.version.hash_index().is_some()
+    });
+    let flushes = flushes.count() + 1;
+    assert!((1..30).contains(&flushes), "{flushes} flushes fill the index");
+    let named = |history: &History| {
+        let mut named = 0;
+        history.version.locator().candidates(key_hash(&[30]), history.runs().len(), &mut |_| {
+            named += 1;
+            true
+        });
+        named
+    };
+    assert_eq!(named(&history), flushes + 1);
+    history.step(&Step::Flush((20..40).collect()));
+    assert_eq!((history.version.hash_index(), named(&history)), (None, flushes + 2), "it is not read again");
+    history.step(&Step::MergeDown(false, 1));
+    history.step(&Step::Flush((20..40).collect()));
+    assert!(history.version.hash_index().is_some(), "it is gone");
+    check(&history.version);
+}

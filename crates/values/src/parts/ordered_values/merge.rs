@@ -85,6 +85,8 @@ pub(super) struct Merge {
     rules: Rules,
     job: RewriteJob,
     source: IoSource,
+    /// It writes for an ingest: nobody finds its files before they are in force.
+    is_ingest: bool,
     /// Inline values are separated if they are not small.
     parts: bool,
     compressor: Compressor,
@@ -109,6 +111,7 @@ impl Merge {
             job: job.clone(),
             parts: job.to >= shared.separated_from,
             source: if job.from.is_some() { IoSource::Compaction } else { IoSource::Flush },
+            is_ingest: false,
             compressor: Compressor::new(options.compression),
             sources: HashMap::default(),
             group: None,
@@ -118,6 +121,12 @@ impl Merge {
             dead: DeadCounts::default(),
             dropped: 0,
         }
+    }
+
+    pub fn of_ingest(shared: &Arc<OrderedShared>, job: &RewriteJob) -> Self {
+        let mut merge = Self::new(shared, job);
+        merge.is_ingest = true;
+        merge
     }
 
     /// Why the values of `file` take part in this merge, if they do.
@@ -212,7 +221,11 @@ impl Merge {
         let MergeOutput { copy, entries, smallest, largest } = output;
         let level = if self.job.from.is_some() { self.job.to } else { 0 };
         let extent = Extent { level, entries, smallest, largest: largest.into() };
-        let (meta, finished) = self.shared.files.finish_unsynced(copy, Some(extent))?;
+        let files = &self.shared.files;
+        let (meta, finished) = match self.is_ingest {
+            true => files.finish_hidden(copy, Some(extent))?,
+            false => files.finish_unsynced(copy, Some(extent))?,
+        };
         self.done.push(meta);
         self.unsynced.push(finished);
         if self.unsynced.is_full() { self.sync() } else { Ok(()) }

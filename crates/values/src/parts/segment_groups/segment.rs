@@ -65,6 +65,17 @@ impl Segment {
         self.open = share == 0;
     }
 
+    /// Adds a file to which a GC run that was abandoned has copied so many bytes, unless it is there. Either the copies
+    /// are dead or what they were made from. Until the next GC nothing is known of its keys, as after a start.
+    pub fn keep_copy(&mut self, file: &Arc<ValueFile>, bytes: u64) {
+        if self.files.iter().all(|of| of.id != file.id) {
+            // In front: commits go on in the last one.
+            self.files.insert(0, Arc::clone(file));
+        }
+        self.dead += bytes;
+        (self.seen, self.lost) = (None, 0);
+    }
+
     /// How much of each file is dead, in a group of so many bits.
     pub(super) fn dead_by_file(&self, bits: u32) -> impl Iterator<Item = (&Arc<ValueFile>, u64)> {
         let mut left = self.dead;

@@ -246,10 +246,7 @@ impl ValueFiles {
     /// # Errors
     /// I/O errors; the file is then deleted.
     pub fn finish_unsynced(&self, copy: Copy, extent: Option<Extent>) -> Result<(ValueFileMeta, Finished)> {
-        let finished = end(copy)?;
-        if let Some(extent) = extent {
-            let _it_had_none = finished.file.extent.set(extent);
-        }
+        let finished = end_with(copy, extent)?;
         self.insert(std::slice::from_ref(&finished.file));
         Ok((finished.file.meta(self.context.keyspace), finished))
     }
@@ -258,8 +255,8 @@ impl ValueFiles {
     ///
     /// # Errors
     /// As [`ValueFiles::finish_unsynced`].
-    pub fn finish_hidden(&self, copy: Copy) -> Result<(ValueFileMeta, Finished)> {
-        let finished = end(copy)?;
+    pub fn finish_hidden(&self, copy: Copy, extent: Option<Extent>) -> Result<(ValueFileMeta, Finished)> {
+        let finished = end_with(copy, extent)?;
         let file = Arc::clone(&finished.file);
         let meta = file.meta(self.context.keyspace);
         if planted!("ingest_shows_files_early") {
@@ -320,13 +317,16 @@ impl ValueFiles {
     }
 }
 
-/// Writes what is left of a copy. Nothing is appended any more.
-fn end(mut copy: Copy) -> Result<Finished> {
+/// Writes what is left of a copy. Nothing is appended any more. Values sorted by key have an `extent`.
+fn end_with(mut copy: Copy, extent: Option<Extent>) -> Result<Finished> {
     copy.write_out(copy.buffer.len())?;
     copy.writer.start_writeback();
     copy.undo.is_finished = true;
     let Copy { file, writer, .. } = copy;
     file.len.store(copy.end, Relaxed);
+    if let Some(extent) = extent {
+        let _it_had_none = file.extent.set(extent);
+    }
     Ok(Finished { file, writer })
 }
 

@@ -6,8 +6,9 @@
 //!   cold log:     file │ file │ … k₂ value │ ◀─ appended to by GC of groups
 //! ```
 //!
-//! The dead bytes of a file come from the tags that GC of groups finds to be old. What compaction drops is not
-//! counted: that would count the same deaths twice.
+//! The dead bytes of a file come from the tags that GC of groups finds to be old, or to lead to what has vanished. What
+//! compaction drops is not counted, since that would count the same deaths twice, unless nothing shadows it and its
+//! group knows no tags, as after a start: then nobody would ask for GC of the group.
 
 use std::{collections::BTreeSet, sync::Arc};
 

@@ -7,8 +7,14 @@
 //!
 //! The same holds for an entry that has expired. GC of its group asks the index
 //! (`IndexView::must_be_asked`).
+//!
+//! All of this counts once the rewrite has ended: one that is abandoned drops nothing, and is done again. A group that
+//! knows no tags, as after a start, cannot tell the cold log what of its values is dead, so the log is told at once.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit};
 use bifold_format::{filter::key_hash, pointer};
@@ -16,7 +22,7 @@ use bifold_format::{filter::key_hash, pointer};
 use super::HashKvState;
 use crate::{parts::sync::LockExt, placement::Kept};
 
-/// So many are reported under one hold of the lock.
+/// So many are looked at under one hold of the lock.
 const TOLD_AT_ONCE: usize = 256;
 
 /// The hooks of one rewrite.
@@ -25,6 +31,8 @@ pub(super) struct Discards {
     /// The last key.
     key: Vec<u8>,
     dropped: Vec<Dropped>,
+    /// Bytes that no group knows to be dead, by file and by the prefix of the group.
+    lost: BTreeMap<(FileId, u64), u64>,
 }
 
 /// A record whose entry was dropped.
@@ -39,7 +47,7 @@ struct Dropped {
 
 impl Discards {
     pub fn new(state: &Arc<Mutex<HashKvState>>) -> Self {
-        Self { state: Arc::clone(state), key: Vec::new(), dropped: Vec::new() }
+        Self { state: Arc::clone(state), key: Vec::new(), dropped: Vec::new(), lost: BTreeMap::new() }
     }
 
     /// Whether an entry is the newest of its key.
@@ -52,12 +60,14 @@ impl Discards {
         is_newest
     }
 
-    fn report(&mut self) {
-        let state = &mut *self.state.hold();
+    /// Sums up those of which their groups know nothing.
+    fn sum_up(&mut self) {
+        let state = &*self.state.hold();
         for Dropped { key, seqno, file, bytes, has_vanished } in self.dropped.drain(..) {
             // A forgotten range delete covers nothing in any group any more.
             if has_vanished || state.ranges.known().covers(&key, seqno) {
-                state.groups.at_mut(key_hash(&key)).lose(file, bytes);
+                let group = state.groups.at(key_hash(&key)).region.prefix;
+                *self.lost.entry((file, group)).or_default() += bytes;
             }
         }
     }
@@ -78,14 +88,19 @@ impl Rewriter for Discards {
             let (key, bytes) = (entry.key.into(), at.len.into());
             self.dropped.push(Dropped { key, seqno: entry.seqno, file: at.file, bytes, has_vanished });
             if self.dropped.len() >= TOLD_AT_ONCE {
-                self.report();
+                self.sum_up();
             }
         }
         Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
-        self.report();
+        self.sum_up();
+        let state = &mut *self.state.hold();
+        for (&(file, group), &bytes) in &self.lost {
+            let unknown = state.groups.at_mut(group).lose(file, bytes);
+            state.cold_log.note_dead(file, unknown);
+        }
         Ok(ValueEdit::default())
     }
 }

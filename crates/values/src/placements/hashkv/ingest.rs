@@ -12,7 +12,10 @@
 //! The regions are those of the groups that a keyspace begins with, which only split. Groups that have split since
 //! share a file, and the next GC run leaves each with its own.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit, planted};
 use bifold_format::{filter::key_hash, value::ValueKind};
@@ -24,8 +27,11 @@ use crate::{
 };
 
 /// Files of an ingest that is not in force.
+#[derive(Default)]
 pub(super) struct Arriving {
     files: Vec<FileId>,
+    /// Bytes of notes in each.
+    notes: BTreeMap<FileId, u64>,
     first: Vec<u8>,
     last: Vec<u8>,
     /// The first of their numbers.
@@ -42,8 +48,7 @@ pub(super) struct Ingest {
 
 impl Ingest {
     pub fn new(state: &Arc<Mutex<HashKvState>>, files: IngestedFiles, separates_from: usize) -> Self {
-        let arriving = Arriving { files: Vec::new(), first: Vec::new(), last: Vec::new(), seqno: 0 };
-        Self { state: Arc::clone(state), files, separates_from, arriving }
+        Self { state: Arc::clone(state), files, separates_from, arriving: Arriving::default() }
     }
 }
 
@@ -62,7 +67,8 @@ impl Rewriter for Ingest {
             return self.files.value(group, version, entry.payload).map(Kept::Moved);
         }
         if !planted!("ingest_forgets_notes") {
-            self.files.note(group, version, ValueKind::Stub)?;
+            let note = self.files.note(group, version, ValueKind::Stub)?;
+            *self.arriving.notes.entry(note.file).or_default() += u64::from(note.len);
         }
         Ok(Kept::Unchanged)
     }
@@ -87,9 +93,11 @@ impl HashKvState {
             let mut arrived: Vec<_> = arriving.files.iter().filter_map(|&id| files.get(id)).collect();
             arrived.sort_by_key(|file| (file.description.group, file.id));
             for of_region in arrived.chunk_by(|a, b| a.description.group == b.description.group) {
-                self.groups.take_in(of_region);
+                let notes = of_region.iter().filter_map(|file| arriving.notes.get(&file.id)).sum();
+                self.groups.take_in(of_region, notes);
             }
             for file in arrived {
+                file.raise_dead_to(arriving.notes.get(&file.id).copied().unwrap_or(0));
                 self.ranges.note_ingest(file.id, (&arriving.first, &arriving.last), arriving.seqno);
             }
         }

@@ -10,40 +10,39 @@
 //!
 //! A tag is a record of its key like any other: a value with a tag next to it was updated, so it is hot. The tag
 //! stays here as long as it is the newest record of its key and the log has the file. Then the log learns what died.
+//!
+//! A run may end early: there is no room for a memtable, or something cannot be read. Some moves may be committed then,
+//! so the groups keep the old files and the copies. A crash leaves the same.
 
+mod copying;
 mod leaf;
 mod newest;
+mod since;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
-    mem::replace,
-    num::NonZeroU32,
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Corruption, FileId, IoSource, Pointer, Result, SeqNo, planted};
-use bifold_format::{
-    filter::key_hash,
-    value::{ValueKind, ValueRecord},
-};
+use bifold_contract::{FileId, Pointer, Result, SeqNo, planted};
 
 use self::{
+    copying::CopyContext,
     leaf::Leaf,
-    newest::{COLD_LOG, Newest, Tag},
+    newest::{COLD_LOG, Newest},
 };
 use super::{HashKvState, cold_log::End, units::FamilyUnit};
 use crate::{
     parts::{
         buffers::Held,
         covered_ranges::CoveredRanges,
-        key_table::{KeyTable, make_room},
-        scan::Scan,
+        key_table::KeyTable,
         segment_groups::{Groups, Region, Segment},
         sync::LockExt,
         value_files::{ValueFile, ValueFiles},
     },
     placement::{Commits, GcContext, GcOutcome, Moved},
-    placements::{ValueOptions, hashkv::options::Cold},
+    placements::ValueOptions,
 };
 
 /// Collects these units, which are groups.
@@ -54,15 +53,17 @@ pub(super) fn regroup(
 ) -> Result<GcOutcome> {
     let held = files.buffers().hold(0, 0);
     let (taken, families) = (Vec::new(), VecDeque::new());
-    let mut run = Regroup { files, state, options, ranges_upto: 0, taken, families, held };
+    let mut run = Regroup { files, state, options, ranges_upto: 0, taken, families, has_copies: false, held };
     run.copy(units, gc)?;
     run.note_memory();
     let mut freed = 0;
     while let Some(mut family) = run.families.pop_front() {
-        while !family.is_moved {
-            if !gc.hold_commits(&mut |commits| run.move_some(&mut family, commits))? {
-                return Ok(GcOutcome::freed(freed));
-            }
+        let is_moved = run.move_all(&mut family, gc);
+        if !matches!(is_moved, Ok(true)) {
+            // Its groups keep the copies, like those of the others.
+            run.families.push_front(family);
+            is_moved?;
+            break;
         }
         freed += family.freed_bytes();
     }
@@ -80,6 +81,8 @@ struct Regroup<'a> {
     taken: Vec<Region>,
     /// Families of which nothing has moved yet, and the one whose values are being moved.
     families: VecDeque<Family>,
+    /// Readers find the copies.
+    has_copies: bool,
     /// Memory for what is known of their keys.
     held: Held,
 }
@@ -97,6 +100,8 @@ struct Family {
     /// Bytes in each file of the cold log whose tags are no longer the newest of their keys.
     ended: BTreeMap<FileId, u64>,
     copied: Vec<CopiedValue>,
+    /// How far the files have been read that commits append to meanwhile.
+    seen: BTreeMap<FileId, u64>,
     /// The moves before this one have been handed out.
     next: usize,
     /// All of them are committed.
@@ -154,12 +159,7 @@ impl Regroup<'_> {
             family.copy(&mut copying)?;
         }
         let log = copying.log;
-        self.finish_copies(log)?;
-        // Most of what commits wrote meanwhile is read without the commit lock.
-        for family in &mut self.families {
-            family.pass_over_since(self.state)?;
-        }
-        Ok(())
+        self.finish_copies(log)
     }
 
     /// Counts the memory that the keys of these values take, also for the choice of the next run.
@@ -219,6 +219,7 @@ impl Regroup<'_> {
         let state = &mut *self.state.hold();
         fresh.into_iter().for_each(|file| state.ranges.note_copy(file, self.ranges_upto));
         state.cold_log.extend(log_head.into_iter().chain(files).collect(), state.groups.clock);
+        self.has_copies = true;
         Ok(())
     }
 }
@@ -269,165 +270,16 @@ fn take(
     });
     let leaves = leaves.collect();
     let (keys, ended) = (KeyTable::default(), BTreeMap::new());
-    Some(Family { unit, sources, leaves, keys, ended, copied: Vec::new(), next: 0, is_moved: false })
-}
-
-/// Notes that the value of a tag is dead.
-fn end(ended: &mut BTreeMap<FileId, u64>, tag: Option<&Tag>) {
-    if let Some(Tag { file, len }) = tag {
-        *ended.entry(*file).or_default() += u64::from(*len);
-    }
-}
-
-/// What copying needs.
-struct CopyContext<'a> {
-    files: &'a ValueFiles,
-    cold: Cold,
-    /// All range deletes.
-    ranges: Arc<CoveredRanges>,
-    /// The files of the cold log, and its end.
-    log_files: BTreeSet<FileId>,
-    log: End,
-    /// Asked what is current, if entries may vanish from it.
-    index: Option<&'a dyn GcContext>,
-}
-
-impl CopyContext<'_> {
-    /// Where the index has the value of the newest record of a key, which is at `from`; `None` if it has it no more. A
-    /// file that an earlier run has drained may still be there after a crash, with a second copy of the record: the
-    /// index may have either.
-    fn current(&self, key: &[u8], from: Pointer, sources: &[GcSource]) -> Result<Option<Pointer>> {
-        let Some(index) = self.index else { return Ok(Some(from)) };
-        let current = index.look_up(key)?;
-        Ok(current.filter(|at| sources.iter().any(|source| source.file.id == at.file)))
-    }
-
-    /// Whether a record that is the newest of its key must stay. A tag of a deleted file says nothing: the value has
-    /// moved and left another tag, or is dead. A note says that older values are dead. If the cold segment is not
-    /// collected too, it may hold older values.
-    fn stays(&self, record: &ValueRecord<'_>, tag: Option<Tag>, unit: FamilyUnit) -> bool {
-        unit.hot_only
-            || match record.kind {
-                ValueKind::Value => true,
-                _ => tag.is_some_and(|tag| self.log_files.contains(&tag.file)),
-            }
-    }
+    let (copied, seen) = (Vec::new(), BTreeMap::new());
+    Some(Family { unit, sources, leaves, keys, ended, copied, seen, next: 0, is_moved: false })
 }
 
 impl Family {
-    /// Copies the records that count, each to the files of its group.
-    fn copy(&mut self, copying: &mut CopyContext<'_>) -> Result<()> {
-        self.find_newest()?;
-        self.end_covered(&copying.ranges);
-        let counts = |&key: &u32| !copying.ranges.covers(self.keys.key(key), self.keys.at(key).seqno);
-        let place = |key: u32| (self.keys.at(key).source, self.keys.at(key).offset, key);
-        let mut counting: Vec<(u32, u64, u32)> = Vec::with_capacity(self.keys.numbers().len());
-        counting.extend(self.keys.numbers().filter(counts).map(place));
-        counting.sort_unstable();
-        let mut counting = counting.into_iter().peekable();
-        for at in 0..self.sources.len() {
-            let file = Arc::clone(&self.sources[at].file);
-            let mut scan = Scan::new(&file, file.start(), file.len(), IoSource::Gc);
-            while let Some((_, offset, key)) = counting.next_if(|&(source, ..)| source as usize == at) {
-                scan.skip_to(offset);
-                let Some((record, len)) = scan.sound()? else { break };
-                let from = Pointer { file: file.id, epoch: 0, offset, len };
-                self.copy_record(copying, key, &record, from)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies the newest record of a key, if it must stay.
-    fn copy_record(
-        &mut self,
-        copying: &mut CopyContext<'_>,
-        key: u32,
-        record: &ValueRecord<'_>,
-        from: Pointer,
-    ) -> Result<()> {
-        let newest = self.keys.at(key).clone();
-        let tag = newest.tag.as_deref().copied();
-        if !copying.stays(record, tag, self.unit) {
-            return Ok(());
-        }
-        let from = match record.kind {
-            ValueKind::Value => copying.current(record.key, from, &self.sources)?,
-            _ => Some(from),
-        };
-        let Some(from) = from else { return Ok(()) };
-        let (hash, goes_to) = (self.keys.hash(key), newest.goes_to(copying.cold, record.kind));
-        let Some(leaf) = self.leaves.iter().position(|leaf| leaf.region.covers(hash)) else { return Ok(()) };
-        let to = self.leaves[leaf].copy(copying, record, goes_to)?;
-        let (goes_to, bytes, moves) = match (record.kind, tag) {
-            (ValueKind::Value, _) => (goes_to, to.len, Some((from, to))),
-            (_, Some(tag)) => (COLD_LOG, tag.len, None),
-            _ => return Ok(()),
-        };
-        make_room(&mut self.copied, 1);
-        self.copied.push(CopiedValue { key, leaf: leaf as u32, goes_to: goes_to as u8, is_old: false, bytes, moves });
-        self.keys.at_mut(key).copied = NonZeroU32::new(self.copied.len() as u32);
-        Ok(())
-    }
-
-    /// The newest record of each key (§3.3: "the latest version counts").
-    fn find_newest(&mut self) -> Result<()> {
-        for (at, GcSource { file, is_cold }) in self.sources.iter().enumerate() {
-            // The values that count are copied from the same files in a moment.
-            let mut scan = Scan::new(file, file.start(), file.len(), IoSource::Gc).first_of_two();
-            while let Some((record, _)) = scan.sound()? {
-                let tagged = record.tagged().map_err(|damage: Corruption| damage.of(file.reader().path()))?;
-                let tag = tagged.map(|to| Box::new(Tag { file: to.file, len: to.len }));
-                let (hash, hot_records) = (key_hash(record.key), u32::from(!is_cold));
-                let (seqno, offset, source) = (record.seqno, record.offset, at as u32);
-                let this = Newest { seqno, source, hot_records, offset, copied: None, tag };
-                match self.keys.find(hash, record.key) {
-                    Some(number) => {
-                        let known = self.keys.at_mut(number);
-                        let hot_records = known.hot_records + hot_records;
-                        let other = match known.order() >= this.order() {
-                            true => this,
-                            false => replace(known, this),
-                        };
-                        known.hot_records = hot_records;
-                        end(&mut self.ended, other.tag.as_deref());
-                    }
-                    None => self.keys.add(hash, record.key, this),
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Tags of keys that range deletes cover no longer count either.
-    fn end_covered(&mut self, ranges: &CoveredRanges) {
-        for key in self.keys.numbers() {
-            let Newest { seqno, tag, .. } = self.keys.at(key);
-            if tag.is_some() && ranges.covers(self.keys.key(key), *seqno) {
-                end(&mut self.ended, tag.as_deref());
-            }
-        }
-    }
-
     /// Bytes of its old files, without those of the copies.
     fn freed_bytes(&self) -> u64 {
         let drained: u64 = self.sources.iter().map(|source| source.file.len()).sum();
         let copied: u64 = self.leaves.iter().map(|leaf| leaf.copied.iter().sum::<u64>() + leaf.tag_bytes).sum();
         drained.saturating_sub(copied)
-    }
-
-    /// Skips keys that commits have written since: they stay where those put them.
-    fn pass_over_since(&mut self, state: &Mutex<HashKvState>) -> Result<()> {
-        for leaf in &mut self.leaves {
-            let begun_since = leaf.begun_since(&self.sources, &state.hold().groups);
-            leaf.look_at(&begun_since, |hash, key| {
-                let copied = self.keys.find(hash, key).and_then(|number| self.keys.at(number).copied);
-                if let Some(copied) = copied {
-                    self.copied[copied.get() as usize - 1].is_old = true;
-                }
-            })?;
-        }
-        Ok(())
     }
 
     /// The next moves, without keys that range deletes have covered since.
@@ -453,9 +305,27 @@ impl Family {
 }
 
 impl Regroup<'_> {
+    /// Moves the values of a family. Returns `false` when the keyspace was dropped.
+    fn move_all(&self, family: &mut Family, gc: &dyn GcContext) -> Result<bool> {
+        while !family.is_moved {
+            // Most of what commits have written meanwhile, and all of an ingest, is read without the commit lock.
+            family.pass_over_since(self.state)?;
+            let mut read = Ok(());
+            let is_there = gc.hold_commits(&mut |commits| {
+                read = family.pass_over_since(self.state);
+                if read.is_ok() { self.move_some(family, commits) } else { Ok(()) }
+            })?;
+            // Returned here: what fails under the lock ends writes, and reading has changed nothing.
+            read?;
+            if !is_there {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Moves the next values of a family. Once the last are committed, the copies are the files of its groups.
     fn move_some(&self, family: &mut Family, commits: &mut dyn Commits) -> Result<()> {
-        family.pass_over_since(self.state)?;
         let moved = {
             let state = self.state.hold();
             let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
@@ -475,9 +345,14 @@ impl Regroup<'_> {
 
 impl Drop for Regroup<'_> {
     fn drop(&mut self) {
-        let mut state = self.state.hold();
+        let groups = &mut self.state.hold().groups;
+        if self.has_copies {
+            // A copy of no group would come back from the manifest, above all that has become of its key meanwhile.
+            let unmoved = self.families.iter().flat_map(|family| &family.leaves);
+            unmoved.for_each(|leaf| leaf.keep_copies(groups));
+        }
         for region in &self.taken {
-            state.groups.at_mut(region.prefix).busy = false;
+            groups.at_mut(region.prefix).busy = false;
         }
     }
 }

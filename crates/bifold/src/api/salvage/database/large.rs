@@ -9,7 +9,7 @@ use bifold_index::table::salvage::Lost;
 use bifold_io::Dir;
 use bifold_values::parts::large_files::{self, LargeFile, LargeReading};
 
-use super::{DatabaseSalvage, pass::NewDatabase};
+use super::{DatabaseSalvage, pass::NewDatabase, sources::SavedKeyspace};
 
 /// A large value, all of which has been checked, piece by piece.
 pub(super) struct WholeValue {
@@ -65,7 +65,8 @@ impl NewDatabase<'_> {
 }
 
 impl DatabaseSalvage {
-    /// Reports the large values that no entry names, if some entries may be lost.
+    /// Reports the large values that no entry names, if the entry may be lost: with a whole manifest, if something is
+    /// lost that may have told of the key. Others were overwritten, or are kept for the change feed.
     pub(super) fn report_unnamed(&mut self) {
         if self.sources.is_exact && self.left_out.stretches == 0 {
             return;
@@ -74,6 +75,14 @@ impl DatabaseSalvage {
             let name = names::large(id);
             let end = self.dir.len(&name).ok().flatten().unwrap_or(0);
             let said = large_files::described(&self.dir, id).ok();
+            let told_of = |space: &SavedKeyspace| match &said {
+                Some(said) if space.report.id != Some(said.keyspace) => false,
+                Some(said) => space.lost.iter().any(|range| range.contains(&said.key)),
+                None => !space.lost.is_empty(),
+            };
+            if self.sources.is_exact && !self.sources.spaces.iter().any(told_of) {
+                continue;
+            }
             let is_of = |keyspace| self.sources.spaces.iter().find(|space| space.report.id == Some(keyspace));
             let keyspace = said.as_ref().and_then(|said| is_of(said.keyspace)).map(|space| space.report.name.clone());
             let key = said.map(|said| said.key);

@@ -5,7 +5,7 @@ use std::{convert::Infallible, mem::size_of};
 use bifold_contract::{FileId, KeyspaceId, Kind, RangeTombstone, Result, SeqNo, Value, expiry};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
-    log::{self, LogRecord, Operation},
+    log::{self, LogRecord, LoggedIngest, Operation},
     names,
     walk::{Met, Walk},
 };
@@ -13,6 +13,7 @@ use bifold_index::table::salvage::read_around_errors;
 use bifold_io::Dir;
 
 use super::super::bounded::{BoundedKeys, OfKey};
+use crate::state::recover::ManifestState;
 
 /// Bytes of an entry in memory without key and value: a map node that is two thirds full, two boxes.
 const ENTRY_BYTES: usize = 200;
@@ -27,8 +28,8 @@ const SECTOR_BYTES: u64 = 512;
 pub(super) enum InLog<'a> {
     /// An operation with this number.
     Operation(SeqNo, Operation<'a>),
-    /// The end of a record with these numbers.
-    Record(RecordNumbers),
+    /// The end of a record with these numbers, and what it says of the manifest.
+    Record(RecordNumbers, OfManifest),
     /// No whole record.
     Lost(LostRecords),
 }
@@ -41,6 +42,13 @@ pub(super) struct RecordNumbers {
     pub next: SeqNo,
     /// They belong to no operation in a log: an ingest has taken them.
     pub is_skip: bool,
+}
+
+/// What a record says that the manifest has, or is about to have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfManifest {
+    announced: Option<LoggedIngest>,
+    floor: Option<FileId>,
 }
 
 /// A stretch of a log without a whole record.
@@ -90,7 +98,8 @@ pub(super) fn walk(dir: &Dir, id: FileId, next: &mut Option<SeqNo>, mut met: imp
                 let skip = record.skips_to().ok().flatten();
                 let numbers = RecordNumbers { first, next: skip.unwrap_or(behind), is_skip: skip.is_some() };
                 *next = Some(numbers.next);
-                met(InLog::Record(numbers));
+                let announced = record.announced().ok().flatten();
+                met(InLog::Record(numbers, OfManifest { announced, floor: record.floor().ok().flatten() }));
                 continue;
             }
             Met::Torn(offset) => {
@@ -111,6 +120,47 @@ pub(super) fn walk(dir: &Dir, id: FileId, next: &mut Option<SeqNo>, mut met: imp
         met(InLog::Lost(LostRecords { offset, bytes: end - offset, problem, below: None }));
     }
     Ok(())
+}
+
+/// Why the manifest is older than the logs, if they say so: for the reasons for which opening refuses it.
+///
+/// # Errors
+/// I/O errors of opening them.
+pub(super) fn say_older(dir: &Dir, logs: &[FileId], state: &ManifestState) -> Result<Option<String>> {
+    let (mut next, mut noted, mut missing) = (None, (0, 0), None);
+    // An ingest that the manifest does not have, if nothing has come behind its announcement.
+    let mut pending: Option<LoggedIngest> = None;
+    for &log in logs {
+        walk(dir, log, &mut next, |met| match met {
+            InLog::Operation(..) => {}
+            InLog::Record(RecordNumbers { first, next, .. }, said) => {
+                // An older log may have noted the floor of an earlier manifest, or of the one that this is a copy of.
+                if let Some(floor) = said.floor.filter(|_| log >= state.begun_next_file) {
+                    noted = noted.max((floor, log));
+                }
+                let counts = next > first;
+                // If its numbers are used again, an opening has found that it never arrived.
+                if let Some(ingest) = pending.take_if(|_| counts).filter(|ingest| first >= ingest.next) {
+                    missing.get_or_insert(ingest.next - 1);
+                }
+                pending = said.announced.filter(|ingest| ingest.next - 1 > state.last_seqno).or(pending);
+            }
+            // What is lost may have used its numbers again.
+            InLog::Lost(_) => pending = None,
+        })?;
+    }
+    if let Some(last) = missing {
+        let has = state.last_seqno;
+        return Ok(Some(format!(
+            "logs have an ingest with numbers up to {last}, and it has {has}: truncated or older"
+        )));
+    }
+    let (floor, noted_by) = noted;
+    let needed = state.log_floor.log;
+    Ok((floor > needed).then(|| {
+        let (floor, noted_by, needed) = (names::log(floor), names::log(noted_by), names::log(needed));
+        format!("{noted_by} says that {floor} is the first log needed, and it says {needed}: truncated or older")
+    }))
 }
 
 /// What is missing before the commit `first`, whose record is at `offset`.

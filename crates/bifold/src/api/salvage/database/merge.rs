@@ -8,18 +8,21 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-use bifold_contract::{FileId, Result, SeqNo};
-use bifold_format::block::BlockCursor;
-use bifold_index::table::salvage::{Met, TableSalvage};
+use bifold_contract::{Result, SeqNo};
+use bifold_format::{block::BlockCursor, table::Place};
+use bifold_index::table::salvage::{Lost, Met, TableSalvage};
 use bifold_io::Dir;
 
-use super::logs::Version;
+use super::{logs::Version, sources::TableOf};
 
-/// A table and the first key of its whole blocks.
+/// A table that has whole blocks.
 #[derive(Clone, Debug)]
 pub(super) struct TableStart {
-    pub table: FileId,
+    pub of: TableOf,
+    /// The first key of its whole blocks.
     pub first: Box<[u8]>,
+    /// What of it is known to be lost.
+    pub known: Vec<Place>,
 }
 
 /// An entry of a heap: the least key first, and of one key the newest version.
@@ -30,19 +33,21 @@ pub(super) struct Merge<'a> {
     dir: &'a Dir,
     /// Those not opened yet, by their first keys.
     waiting: VecDeque<&'a TableStart>,
-    open: Vec<Option<Stream>>,
+    open: Vec<Option<Stream<'a>>>,
     heap: BinaryHeap<Next>,
+    lost: Vec<(&'a TableStart, Lost)>,
 }
 
 /// An open table, and where it stands.
-struct Stream {
+struct Stream<'a> {
+    found: &'a TableStart,
     table: TableSalvage,
     cursor: BlockCursor,
 }
 
-impl Stream {
-    /// The next entry, through as many blocks as that takes.
-    fn advance(&mut self) -> Option<(Vec<u8>, SeqNo)> {
+impl Stream<'_> {
+    /// The next entry, through as many blocks as that takes. What is lost between them goes to `lose`.
+    fn advance(&mut self, mut lose: impl FnMut(Lost)) -> Option<(Vec<u8>, SeqNo)> {
         if self.cursor.is_placed() {
             // Blocks were walked before they were handed out.
             self.cursor.next().ok()?;
@@ -50,7 +55,7 @@ impl Stream {
         while !self.cursor.is_placed() {
             match self.table.step() {
                 Met::Block(block) => self.cursor.set_block(block).and_then(|()| self.cursor.first()).ok()?,
-                Met::Lost(_) => {}
+                Met::Lost(lost) => lose(lost),
                 Met::End => return None,
             }
         }
@@ -66,18 +71,20 @@ impl Stream {
 impl<'a> Merge<'a> {
     /// Of `tables`, which are in the order of their first keys.
     pub fn new(dir: &'a Dir, tables: &'a [TableStart]) -> Self {
-        Self { dir, waiting: tables.iter().collect(), open: Vec::new(), heap: BinaryHeap::new() }
+        let waiting = tables.iter().collect();
+        Self { dir, waiting, open: Vec::new(), heap: BinaryHeap::new(), lost: Vec::new() }
     }
 
     /// The least key, if there is one.
     pub fn key(&mut self) -> Result<Option<&[u8]>> {
-        while let Some(found) = self.waiting.front() {
+        while let Some(&found) = self.waiting.front() {
             if self.heap.peek().is_some_and(|Reverse((key, ..))| **key < *found.first) {
                 break;
             }
-            let table = TableSalvage::open(self.dir, found.table)?;
+            let mut table = TableSalvage::open(self.dir, found.of.id)?;
             self.waiting.pop_front();
-            self.open.push(Some(Stream { table, cursor: BlockCursor::default() }));
+            self.lost.extend(std::mem::take(&mut table.lost).into_iter().map(|lost| (found, lost)));
+            self.open.push(Some(Stream { found, table, cursor: BlockCursor::default() }));
             self.advance(self.open.len() - 1);
         }
         Ok(self.heap.peek().map(|Reverse((key, ..))| &**key))
@@ -96,9 +103,17 @@ impl<'a> Merge<'a> {
         versions
     }
 
+    /// What was lost on the way here and could be read before: a device may have become worse.
+    pub fn take_lost(&mut self) -> Vec<(&'a TableStart, Lost)> {
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.retain(|(found, lost)| !found.known.contains(&lost.place));
+        lost
+    }
+
     fn advance(&mut self, at: usize) {
         let Some(stream) = &mut self.open[at] else { return };
-        match stream.advance() {
+        let found = stream.found;
+        match stream.advance(|lost| self.lost.push((found, lost))) {
             Some((key, seqno)) => self.heap.push(Reverse((key, Reverse(seqno), at))),
             None => self.open[at] = None,
         }

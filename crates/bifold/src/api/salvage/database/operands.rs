@@ -31,8 +31,8 @@ pub(super) struct OperandRules<'a> {
     pub is_exact: bool,
     /// The logs repeat what tables have, up to this number.
     pub flushed: SeqNo,
-    /// Whether logs are asked for what has been flushed, too.
-    pub asks_flushed: bool,
+    /// The keys of which logs were asked for what has been flushed, too.
+    pub asked: RangeTombstones,
     /// What tables have lost.
     pub lost_in_tables: RangeTombstones,
     pub reach: &'a Reach,
@@ -62,7 +62,7 @@ impl<'a> OperandRules<'a> {
             operator: operator_of(space, operators),
             is_exact,
             flushed: space.flushed,
-            asks_flushed: space.is_damaged || !is_exact,
+            asked: space.asked.clone(),
             lost_in_tables: RangeTombstones::for_snapshots(&space.lost_in_tables, &[MAX_SEQNO]),
             reach,
         }
@@ -84,7 +84,8 @@ impl<'a> OperandRules<'a> {
         }
         let (chain, base) =
             chain_of(versions.iter().filter(|version| version.is_logged || version.kind != Kind::Operand), deleted);
-        let has_all = self.reach.is_whole_above(base) && (self.asks_flushed || base >= self.flushed);
+        let are_asked = base >= self.flushed || self.asked.covering(key, MAX_SEQNO) > 0;
+        let has_all = self.reach.is_whole_above(base) && are_asked;
         has_all.then_some(chain)
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bifold_contract::{FileId, Kind, Millis, Result, SeqNo, Value, expiry, key, planted};
-use bifold_format::{large, pointer};
+use bifold_contract::{FileId, Kind, Millis, RangeTombstone, Result, SeqNo, Value, expiry, key, planted};
+use bifold_format::{large, names, pointer, table::Place};
 use bifold_index::range_tombstones::RangeTombstones;
 use bifold_io::Dir;
 
@@ -11,10 +11,10 @@ use super::{
     DatabaseSalvage,
     large::WholeValue,
     logs::{LogVersions, Logged, Version},
-    merge::Merge,
+    merge::{Merge, TableStart},
     operands::{Above, FoundOperands, OperandRules},
     report::RecoveredKeyspace,
-    sources::SavedKeyspace,
+    sources::{SavedKeyspace, range},
     values::{Sought, ValueFiles},
 };
 use crate::api::{
@@ -114,8 +114,9 @@ impl DatabaseSalvage {
     ) -> Result<()> {
         let space = &mut self.sources.spaces[at];
         let rules = OperandRules::of(space, &self.merge_operators, (&self.sources.reach, self.sources.is_exact));
-        let SavedKeyspace { report, ranges, lost, found, .. } = space;
-        let now = |ranges: &[_]| RangeTombstones::for_snapshots(ranges, &[key::MAX_SEQNO]);
+        let SavedKeyspace { report, ranges, lost, lost_in_tables, found, .. } = space;
+        let (path_of, name) = (|id| self.dir.file(&names::table(id)), report.name.clone());
+        let mut newly_lost: Vec<(FileId, Place)> = Vec::new();
         let mut from_logs = report.id.map(|id| logged.take(id)).unwrap_or_default();
         let mut judge = Judge {
             at,
@@ -134,12 +135,22 @@ impl DatabaseSalvage {
         loop {
             let in_tables = tables.key()?.map(<[u8]>::to_vec);
             let key = match (in_tables, from_logs.first_key_value()) {
-                (Some(key), Some((logged, _))) if key[..] > logged[..] => logged.to_vec(),
-                (Some(key), _) => key,
-                (None, Some((logged, _))) => logged.to_vec(),
-                (None, None) => break,
+                (Some(key), Some((logged, _))) if key[..] > logged[..] => Some(logged.to_vec()),
+                (None, Some((logged, _))) => Some(logged.to_vec()),
+                (in_tables, _) => in_tables,
             };
-            let mut versions = tables.take(&key);
+            let versions = key.as_ref().map(|key| tables.take(key));
+            // Before any key is judged that it may have told of.
+            for (TableStart { of, .. }, met) in tables.take_lost() {
+                let (met, newest) = of.bounded(met);
+                newly_lost.push((of.id, met.place));
+                let told = range((met.first.as_deref(), met.last.as_deref()), newest);
+                lost.push(told.clone());
+                lost_in_tables.push(told);
+                (judge.lost, judge.rules.lost_in_tables) = (now(lost), now(lost_in_tables));
+                self.left_out.add(path_of(of.id), Some(&name), met);
+            }
+            let Some((key, mut versions)) = key.zip(versions) else { break };
             if logged.covers(&key) {
                 versions.extend(from_logs.remove(&key[..]).into_iter().flat_map(Logged::into_versions));
                 judge.judge(&key, versions)?;
@@ -148,8 +159,18 @@ impl DatabaseSalvage {
                 judge.search()?;
             }
         }
-        judge.search()
+        judge.search()?;
+        for (table, place) in newly_lost {
+            let known = found.iter_mut().filter(|known| known.of.id == table);
+            known.for_each(|known| known.known.push(place));
+        }
+        Ok(())
     }
+}
+
+/// Ranges, as they are now.
+fn now(ranges: &[RangeTombstone]) -> RangeTombstones {
+    RangeTombstones::for_snapshots(ranges, &[key::MAX_SEQNO])
 }
 
 impl Judge<'_, '_, '_> {

@@ -52,6 +52,12 @@ impl Reach {
         self.is_broken = true;
     }
 
+    /// Operations up to this number are lost that a walk before has seen.
+    pub fn lose_again(&mut self, upto: SeqNo) {
+        self.lost.push((0, upto));
+        self.whole_from = self.whole_from.max(upto.saturating_add(1));
+    }
+
     /// Any operations may be lost, wherever they were.
     pub fn lose_any(&mut self) {
         self.lacks_any = true;

@@ -13,7 +13,8 @@ const LISTED_MAX: usize = 1000;
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct DatabaseReport {
-    /// Whether the manifest is whole. If not, deleted keys may come back, and tables may have lost their keyspace.
+    /// Whether the manifest is whole and describes the other files. If not, deleted keys may come back, and tables may
+    /// have lost their keyspace.
     pub manifest_is_whole: bool,
     /// Lost stretches.
     pub left_out_stretches: u64,

@@ -4,8 +4,10 @@
 //! Otherwise its whole records tell the names of keyspaces and whose each table is, and all tables count.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
+    iter,
     sync::Arc,
 };
 
@@ -19,17 +21,21 @@ use bifold_format::{
     table::Place,
     walk::{Met, Walk},
 };
-use bifold_index::table::salvage::{Lost, read_around_errors};
+use bifold_index::{
+    range_tombstones::RangeTombstones,
+    table::salvage::{Lost, read_around_errors},
+};
 use bifold_io::Dir;
 
 use super::{
     super::{SalvageOptions, name_of},
+    logs,
     merge::TableStart,
     reach::Reach,
     report::{LeftOuts, RecoveredKeyspace},
 };
 use crate::{
-    api::{merge::MergeOperator, options::KeyspaceOptions},
+    api::{db::KEYSPACE_NAME_MAX, merge::MergeOperator, options::KeyspaceOptions},
     state::recover::{Files, ManifestState, read_manifest, read_whole},
 };
 
@@ -40,8 +46,6 @@ pub(super) struct SavedKeyspace {
     /// The logs repeat what its tables have, up to this number.
     pub flushed: SeqNo,
     pub tables: Vec<TableOf>,
-    /// Something of its tables is lost.
-    pub is_damaged: bool,
     /// The tables that have entries.
     pub found: Vec<TableStart>,
     /// Range deletes.
@@ -50,6 +54,8 @@ pub(super) struct SavedKeyspace {
     pub lost: Vec<RangeTombstone>,
     /// The same of tables alone.
     pub lost_in_tables: Vec<RangeTombstone>,
+    /// The same when the tables had been walked: of these keys, logs are asked for what has been flushed.
+    pub asked: RangeTombstones,
     /// Whether the manifest says what options it has.
     pub is_described: bool,
     /// The merge operator that the manifest names.
@@ -57,9 +63,21 @@ pub(super) struct SavedKeyspace {
 }
 
 /// A table, and what the manifest says of it.
+#[derive(Clone, Debug)]
 pub(super) struct TableOf {
     pub id: FileId,
     pub meta: Option<Arc<TableMeta>>,
+}
+
+impl TableOf {
+    /// Something lost of it, and the largest number that it may have. Where the manifest knows the table, its keys are
+    /// between those named there.
+    pub fn bounded(&self, mut lost: Lost) -> (Lost, SeqNo) {
+        let Some(meta) = &self.meta else { return (lost, MAX_SEQNO) };
+        lost.first.get_or_insert_with(|| meta.smallest.clone());
+        lost.last = lost.last.or_else(|| (!meta.unbounded).then(|| meta.largest.clone()));
+        (lost, meta.max_seqno)
+    }
 }
 
 impl SavedKeyspace {
@@ -70,7 +88,6 @@ impl SavedKeyspace {
 
     /// The same of a table.
     pub fn lose_in_table(&mut self, (first, last): (Option<&[u8]>, Option<&[u8]>), upto: SeqNo) {
-        self.is_damaged = true;
         self.lose((first, last), upto);
         self.lost_in_tables.push(range((first, last), upto));
     }
@@ -86,7 +103,7 @@ impl SavedKeyspace {
 }
 
 /// As a range delete: its end does not belong to it.
-fn range((first, last): (Option<&[u8]>, Option<&[u8]>), seqno: SeqNo) -> RangeTombstone {
+pub(super) fn range((first, last): (Option<&[u8]>, Option<&[u8]>), seqno: SeqNo) -> RangeTombstone {
     let end = last.map(|last| [last, &[0]].concat().into());
     RangeTombstone { start: first.unwrap_or_default().into(), end, seqno }
 }
@@ -103,6 +120,8 @@ pub(super) struct Sources {
     pub is_exact: bool,
     /// Which numbers logs have.
     pub reach: Reach,
+    /// Whether something is lost that may have told of any keys.
+    has_lost_any: bool,
     /// Ids from here on are newer than the manifest.
     next_id: u64,
     dropped: BTreeSet<KeyspaceId>,
@@ -126,17 +145,14 @@ impl Sources {
             values: files.values.clone(),
             large: files.large.clone(),
             is_exact: false,
+            has_lost_any: false,
             next_id: 0,
             dropped: BTreeSet::new(),
             names: options.names.clone(),
             reach: Reach::default(),
         };
-        let mut lose = |problem: String| {
-            let place = Place { start: 0, end: bytes.unwrap_or(0) };
-            left_out.add(dir.file(names::MANIFEST), None, Lost { place, first: None, last: None, problem });
-        };
-        match read_manifest(dir) {
-            Ok(Some(state)) => match outdated(&state, &files) {
+        let (problem, is_outdated) = match read_manifest(dir) {
+            Ok(Some(state)) => match outdated(dir, &state, &files)? {
                 None => {
                     sources.take_state(state);
                     if let Some(offset) = torn_at(dir)? {
@@ -147,34 +163,64 @@ impl Sources {
                     }
                     return Ok(sources);
                 }
-                Some(problem) => lose(problem),
+                Some(problem) => (problem, true),
             },
-            Ok(None) => lose("there is no manifest".to_owned()),
-            Err(error) if error.is_unreadable() => lose(error.to_string()),
+            Ok(None) => ("there is no manifest".to_owned(), false),
+            Err(error) if error.is_unreadable() => (error.to_string(), false),
             Err(error) => return Err(error),
-        }
-        let owners = sources.read_records(dir)?;
-        for &table in &files.tables {
-            let (owner, meta) =
-                owners.get(&table).map_or((options.tables_of, None), |(id, meta)| (Some(*id), Some(meta)));
-            match owner {
-                Some(id) if sources.dropped.contains(&id) => {}
-                Some(id) => {
-                    let at = sources.space_of(id).unwrap_or_default();
-                    sources.spaces[at].tables.push(TableOf { id: table, meta: meta.cloned() });
-                }
-                None => {
-                    let report = RecoveredKeyspace { name: format!("table-{table}"), ..RecoveredKeyspace::default() };
-                    let tables = vec![TableOf { id: table, meta: None }];
-                    sources.spaces.push(SavedKeyspace { report, tables, ..SavedKeyspace::default() });
-                }
-            }
+        };
+        let place = Place { start: 0, end: bytes.unwrap_or(0) };
+        left_out.add(dir.file(names::MANIFEST), None, Lost { place, first: None, last: None, problem });
+        sources.assign(dir, &files.tables, options.tables_of)?;
+        sources.distinguish(0);
+        if is_outdated {
+            // A file that is missing may have had newer versions of any key.
+            sources.lose_any();
         }
         Ok(sources)
     }
 
+    /// Gives each table to a keyspace, as far as whole records of the manifest say to which.
+    fn assign(&mut self, dir: &Dir, tables: &[FileId], tables_of: Option<KeyspaceId>) -> Result<()> {
+        let owners = self.read_records(dir)?;
+        for &table in tables {
+            let (owner, meta) = owners.get(&table).map_or((tables_of, None), |(id, meta)| (Some(*id), Some(meta)));
+            match owner {
+                Some(id) if self.dropped.contains(&id) => {}
+                Some(id) => {
+                    let at = self.space_of(id).unwrap_or_default();
+                    self.spaces[at].tables.push(TableOf { id: table, meta: meta.cloned() });
+                }
+                None => {
+                    let report = RecoveredKeyspace { name: format!("table-{table}"), ..RecoveredKeyspace::default() };
+                    let tables = vec![TableOf { id: table, meta: None }];
+                    self.spaces.push(SavedKeyspace { report, tables, ..SavedKeyspace::default() });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the keyspaces from the index `from` on names of their own where others have the same. The one that was
+    /// created last keeps its name: it could get it only because the other had been dropped.
+    pub fn distinguish(&mut self, from: usize) {
+        let from = from.min(self.spaces.len());
+        let (known, new) = self.spaces.split_at_mut(from);
+        let mut taken: BTreeSet<String> = known.iter().map(|space| space.report.name.clone()).collect();
+        let mut new: Vec<_> = new.iter_mut().map(|space| &mut space.report).collect();
+        new.sort_by_key(|report| Reverse(report.id));
+        for report in new {
+            let numbered = (report.id.unwrap_or(1)..).map(|number| with_number(&report.name, number));
+            let name = iter::once(report.name.clone()).chain(numbered).find(|name| taken.insert(name.clone()));
+            if let Some(name) = name {
+                report.name = name;
+            }
+        }
+    }
+
     /// Notes that something is lost that may have told of any keys.
     pub fn lose_any(&mut self) {
+        self.has_lost_any = true;
         self.reach.lose_any();
         self.spaces.iter_mut().for_each(|space| space.lose((None, None), MAX_SEQNO));
     }
@@ -192,15 +238,22 @@ impl Sources {
                 id: Some(id),
                 ..RecoveredKeyspace::default()
             };
-            self.spaces.push(SavedKeyspace { report, ..SavedKeyspace::default() });
+            let mut space = SavedKeyspace { report, ..SavedKeyspace::default() };
+            if self.has_lost_any {
+                space.lose((None, None), MAX_SEQNO);
+            }
+            self.spaces.push(space);
             self.spaces.len() - 1
         }))
     }
 
-    /// Whether an operation in a log counts. Those that tables have do not, if all of these can be read.
-    pub fn is_asked(&self, seqno: SeqNo, keyspace: KeyspaceId) -> bool {
-        let space = self.spaces.iter().find(|space| space.report.id == Some(keyspace));
-        space.is_some_and(|space| seqno > space.flushed || space.is_damaged)
+    /// Whether an operation in a log on a key counts. One that tables had does not, unless what they have lost may be
+    /// it: what came after it may have expired, and be in no log. In a keyspace with a merge operator nothing expires,
+    /// and operands are counted in logs alone or not at all: so all operations on the key count there.
+    pub fn is_asked(&self, (seqno, key): (SeqNo, &[u8]), keyspace: KeyspaceId) -> bool {
+        let Some(space) = self.spaces.iter().find(|space| space.report.id == Some(keyspace)) else { return false };
+        let least = if space.merge.is_some() { 1 } else { seqno };
+        seqno > space.flushed || space.asked.covering(key, MAX_SEQNO) >= least
     }
 
     fn take_state(&mut self, state: ManifestState) {
@@ -258,7 +311,8 @@ impl Sources {
         for edit in edits {
             match edit {
                 KeyspaceEdit::Created { id, name, options } => {
-                    self.names.insert(id, name);
+                    // What the caller says counts.
+                    self.names.entry(id).or_insert(name);
                     let at = self.space_of(id);
                     at.into_iter().for_each(|at| self.spaces[at].take_options(&options));
                 }
@@ -287,13 +341,25 @@ fn torn_at(dir: &Dir) -> Result<Option<u64>> {
     })
 }
 
-/// Why a manifest does not describe these files, if so: it is truncated, or older than they are.
-fn outdated(state: &ManifestState, files: &Files) -> Option<String> {
+/// A name with a number behind it, cut if it would be too long.
+fn with_number(name: &str, number: u32) -> String {
+    let number = format!("-{number}");
+    let mut end = name.len().min(KEYSPACE_NAME_MAX - number.len());
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    [name.get(..end).unwrap_or_default(), &number].concat()
+}
+
+/// Why a manifest does not describe these files, if so: it is truncated, or older than they are; or files are missing.
+fn outdated(dir: &Dir, state: &ManifestState, files: &Files) -> Result<Option<String>> {
     let log = state.log_floor.log;
     if !files.logs.contains(&log) {
-        return Some(format!("{}, which it says is needed, does not exist", names::log(log)));
+        return Ok(Some(format!("{}, which it says is needed, does not exist", names::log(log))));
     }
     let mut tables = state.keyspaces.values().flat_map(|keyspace| keyspace.tables.keys());
-    let missing = tables.find(|table| files.tables.binary_search(table).is_err());
-    missing.map(|&table| format!("{}, which it names, does not exist", names::table(table)))
+    if let Some(&table) = tables.find(|table| files.tables.binary_search(table).is_err()) {
+        return Ok(Some(format!("{}, which it names, does not exist", names::table(table))));
+    }
+    logs::say_older(dir, &files.logs, state)
 }

@@ -2,7 +2,10 @@
 
 use bifold_contract::{FileId, Result, key};
 use bifold_format::{names, table::Place};
-use bifold_index::table::salvage::{Lost, Met, TableSalvage, first_key};
+use bifold_index::{
+    range_tombstones::RangeTombstones,
+    table::salvage::{Lost, Met, TableSalvage, first_key},
+};
 
 use super::{
     DatabaseSalvage,
@@ -29,6 +32,7 @@ impl DatabaseSalvage {
                 progress(SalvageProgress { done_bytes, total_bytes });
             }
             space.found.sort_by(|a, b| a.first.cmp(&b.first));
+            space.asked = RangeTombstones::for_snapshots(&space.lost_in_tables, &[key::MAX_SEQNO]);
         }
         self.sources.spaces = spaces;
         Ok(())
@@ -44,6 +48,7 @@ impl DatabaseSalvage {
             }
             Err(error) => return Err(error),
         };
+        let mut known: Vec<Place> = table.lost.iter().map(|lost| lost.place).collect();
         std::mem::take(&mut table.lost).into_iter().for_each(|lost| self.lose(space, of, lost));
         space.ranges.append(&mut table.tombstones);
         let mut first = None;
@@ -51,22 +56,20 @@ impl DatabaseSalvage {
             match table.step() {
                 Met::Block(block) if first.is_none() => first = first_key(&block),
                 Met::Block(_) => {}
-                Met::Lost(lost) => self.lose(space, of, lost),
+                Met::Lost(lost) => {
+                    known.push(lost.place);
+                    self.lose(space, of, lost);
+                }
                 Met::End => break,
             }
         }
-        space.found.extend(first.map(|first| TableStart { table: of.id, first }));
+        space.found.extend(first.map(|first| TableStart { of: of.clone(), first, known }));
         Ok(())
     }
 
-    /// Notes that something of a table is lost. Where the manifest knows the table, its keys are between those named
-    /// there.
-    fn lose(&mut self, space: &mut SavedKeyspace, of: &TableOf, mut lost: Lost) {
-        if let Some(meta) = &of.meta {
-            lost.first.get_or_insert_with(|| meta.smallest.clone());
-            lost.last = lost.last.or_else(|| (!meta.unbounded).then(|| meta.largest.clone()));
-        }
-        let newest = of.meta.as_ref().map_or(key::MAX_SEQNO, |meta| meta.max_seqno);
+    /// Notes that something of a table is lost.
+    fn lose(&mut self, space: &mut SavedKeyspace, of: &TableOf, lost: Lost) {
+        let (lost, newest) = of.bounded(lost);
         space.lose_in_table((lost.first.as_deref(), lost.last.as_deref()), newest);
         self.left_out.add(self.dir.file(&names::table(of.id)), Some(&space.report.name), lost);
     }
@@ -82,7 +85,7 @@ impl DatabaseSalvage {
         let (mut next, mut newest) = (None, 0);
         for log in logs {
             let path = self.dir.file(&names::log(log));
-            let (sources, left_out) = (&mut self.sources, &mut self.left_out);
+            let (sources, left_out, known_lost) = (&mut self.sources, &mut self.left_out, &mut self.lost_in_logs);
             logs::walk(&self.dir, log, &mut next, |met| match met {
                 InLog::Operation(seqno, operation) => {
                     let at = sources.space_of(operation.keyspace());
@@ -92,15 +95,17 @@ impl DatabaseSalvage {
                 }
                 InLog::Lost(LostRecords { offset, bytes, problem, below }) => {
                     let place = Place { start: offset, end: offset + bytes };
+                    known_lost.insert((log, offset, bytes));
                     left_out.add(path.clone(), None, Lost { place, first: None, last: None, problem });
                     let upto = below.map_or(key::MAX_SEQNO, |below| below.saturating_sub(1));
                     newest = newest.max(upto);
                     reach.lose(upto);
                 }
-                InLog::Record(numbers) => reach.record(numbers),
+                InLog::Record(numbers, _) => reach.record(numbers),
             })?;
         }
         self.sources.reach = reach;
+        self.sources.distinguish(known);
         if self.sources.is_exact {
             for space in &self.sources.spaces[known..] {
                 let problem = "logs have this keyspace, and the manifest does not: its end is missing".to_owned();
@@ -112,5 +117,17 @@ impl DatabaseSalvage {
             self.sources.spaces.iter_mut().for_each(|space| space.lose((None, None), newest));
         }
         Ok(())
+    }
+
+    /// Notes that records of a log are lost, if the first walk could read them: a device may have become worse.
+    pub(super) fn lose_in_log(&mut self, log: FileId, LostRecords { offset, bytes, problem, below }: LostRecords) {
+        if !self.lost_in_logs.insert((log, offset, bytes)) {
+            return;
+        }
+        let place = Place { start: offset, end: offset + bytes };
+        self.left_out.add(self.dir.file(&names::log(log)), None, Lost { place, first: None, last: None, problem });
+        let upto = below.map_or(key::MAX_SEQNO, |below| below.saturating_sub(1));
+        self.sources.reach.lose_again(upto);
+        self.sources.spaces.iter_mut().for_each(|space| space.lose((None, None), upto));
     }
 }

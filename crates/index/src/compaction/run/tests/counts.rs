@@ -39,6 +39,15 @@ fn a_delete_at_the_bottom_is_held_by_the_snapshot_that_sees_the_deleted_version(
 }
 
 #[test]
+fn operands_that_only_a_snapshot_keeps_from_being_combined_are_held() {
+    let operand = |seqno| OwnedEntry { kind: Kind::Operand, ..put("k", seqno) };
+    let data = entries(vec![put("k", 3), operand(6), operand(9)]);
+    assert_eq!(held(&data, &[4], true), Some((3, vec![(4, 1)])));
+    assert_eq!(held(&data, &[4, 7], true), Some((3, vec![(4, 1), (7, 1)])));
+    assert_eq!(held(&data, &[9], true), None, "the snapshot sees all of them");
+}
+
+#[test]
 fn a_range_delete_and_the_versions_it_deletes_are_held() {
     let data = Data { entries: vec![put("b", 2), put("c", 9)], tombstones: vec![range("b", "d", 5)] };
     assert_eq!(held(&data, &[3], true), Some((3, vec![(3, 2)])));

@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use bifold_contract::{FileId, IoSource, Pointer, Result};
-use bifold_format::{
-    filter::key_hash,
-    value::{ValueKind, ValueRecord},
-};
+use bifold_contract::{Pointer, Result};
+use bifold_format::value::{ValueKind, ValueRecord};
 
 use super::{
     CopyContext, GcSource,
     newest::{COLD_LOG, COLD_SEGMENT, HOT},
+    since::Since,
 };
 use crate::{
     parts::{
-        scan::Scan,
         segment_groups::{Groups, Region},
         value_files::{COLD, COLLECTED, Copy, ValueFile, ValueFiles},
     },
@@ -37,16 +34,8 @@ pub(super) struct Leaf {
     pub(super) moved: [(u64, Vec<u64>); 3],
     /// Bytes of tagged values that died meanwhile and were not moved.
     pub(super) tagged_dead: u64,
-    /// What commits have written since GC began, and how far their files have been read.
-    since: Vec<Since>,
-    seen: Vec<(FileId, u64)>,
-}
-
-/// A record that a commit has written during GC.
-struct Since {
-    hash: u64,
-    bytes: u64,
-    is_value: bool,
+    /// What commits have written since GC began.
+    pub(super) since: Vec<Since>,
 }
 
 impl Leaf {
@@ -61,7 +50,6 @@ impl Leaf {
             moved: Default::default(),
             tagged_dead: 0,
             since: Vec::new(),
-            seen: Vec::new(),
         }
     }
 
@@ -100,28 +88,16 @@ impl Leaf {
         files
     }
 
-    /// Reports the keys of what was appended to these files.
-    pub(super) fn look_at(&mut self, files: &[Arc<ValueFile>], mut report: impl FnMut(u64, &[u8])) -> Result<()> {
-        for file in files {
-            let at = self.seen.iter().position(|(id, _)| *id == file.id).unwrap_or_else(|| {
-                self.seen.push((file.id, file.start()));
-                self.seen.len() - 1
-            });
-            let end = file.len();
-            let begin = std::mem::replace(&mut self.seen[at].1, end);
-            let mut scan = Scan::new(file, begin, end, IoSource::Gc);
-            while let Some((record, len)) = scan.sound()? {
-                // A tag left by GC of the cold log belongs to a value that nobody has written since.
-                if record.kind == ValueKind::Tag {
-                    continue;
-                }
-                let hash = key_hash(record.key);
-                report(hash, record.key);
-                let is_value = record.kind == ValueKind::Value;
-                self.since.push(Since { hash, bytes: u64::from(len), is_value });
-            }
+    /// The run is abandoned, and the index leads to some of the copies and to some of what they were made from. So all
+    /// of it is in the group, as after a crash: the next run finds both, and drains both.
+    pub(super) fn keep_copies(&self, groups: &mut Groups) {
+        let group = groups.at_mut(self.region.prefix);
+        if let Some(hot) = &self.hot {
+            group.hot.keep_copy(hot, self.copied[HOT] + self.tag_bytes);
         }
-        Ok(())
+        if let Some(cold) = self.cold.as_ref().filter(|_| self.copied[COLD_SEGMENT] > 0) {
+            group.cold.keep_copy(cold, self.copied[COLD_SEGMENT]);
+        }
     }
 
     /// From now on the group's files are the copies, and those that commits have begun since.
