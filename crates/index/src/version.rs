@@ -112,6 +112,12 @@ impl Version {
         self.level0.as_ref().and_then(Level0Index::usage)
     }
 
+    /// Why level 0 has no hash index though it is to have one, if that is because a table could not be read.
+    #[must_use]
+    pub fn unindexed(&self) -> Option<&Error> {
+        self.level0.as_ref().and_then(Level0Index::unreadable)
+    }
+
     /// Its tables as plain data.
     #[must_use]
     pub fn shape(&self) -> Levels {

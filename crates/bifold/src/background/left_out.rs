@@ -82,9 +82,13 @@ impl Tree {
     /// Why jobs leave out files: each reason once, those of value files first.
     pub fn left_out(&self) -> Vec<Error> {
         let mut errors = self.placement().left_out();
+        let view = self.view();
         if self.unreadable.any() {
-            let there = self.view().version.tables().map(|table| table.meta().id).collect();
+            let there = view.version.tables().map(|table| table.meta().id).collect();
             errors.extend(self.unreadable.errors(&there));
+        } else {
+            // One that a job has left out says more.
+            errors.extend(view.version.unindexed().cloned());
         }
         errors
     }

@@ -106,8 +106,10 @@ impl Tree {
 
     /// Finds out which of these tables have older versions, as far as nobody knows.
     ///
+    /// A table that cannot be read is left out of jobs, and stays one with garbage: who asked for it is told.
+    ///
     /// # Errors
-    /// Those of `go_on`, which is asked before each table.
+    /// Those of `go_on`, which is asked before each table, and of tables that are there to be read.
     pub fn look_at_found(
         &self,
         version: &Version,
@@ -117,9 +119,11 @@ impl Tree {
         let is_asked = |id| tables.contains(&id) && self.found.hold().contains(&id);
         for table in version.tables().filter(|table| is_asked(table.meta().id)) {
             go_on()?;
-            // What cannot be read stays as it is: a rewrite could not read it either.
-            if !has_older_versions(table).unwrap_or(false) {
-                self.found.hold().remove(&table.meta().id);
+            match has_older_versions(table) {
+                Ok(true) => {}
+                Ok(false) => drop(self.found.hold().remove(&table.meta().id)),
+                Err(error) if error.is_unreadable() => drop(self.unreadable.add(table.meta().id, &error)),
+                Err(error) => return Err(error),
             }
         }
         Ok(())

@@ -254,8 +254,9 @@ fn a_table_whose_keys_cannot_be_read_keeps_nothing_else_from_being_read() {
     assert!((1..=before).contains(&after), "{after} keys of {before}");
 }
 
+/// The disk fails once, where a table has the hashes of its keys.
 #[test]
-fn hashes_that_cannot_be_read_are_computed_from_the_keys() {
+fn hashes_that_a_device_does_not_return_cost_the_index_and_are_named() {
     let fs = MemoryFs::default();
     filled(&fs, HashIndex::default()).close().unwrap();
     let table = tables_with_hashes(&fs)[5].0.clone();
@@ -272,9 +273,11 @@ fn hashes_that_cannot_be_read_are_computed_from_the_keys() {
     };
     // The last ones are those of its hashes.
     let (db, count) = open(None);
-    assert_eq!(reads(&db.stats(), "compaction").1, 0);
+    assert!(db.stats().keyspaces[0].hash_index.is_some() && db.stats().left_out.is_empty());
     let (db, _) = open(Some(count - 1));
-    assert!(reads(&db.stats(), "compaction").1 > 100_000, "the keys of one table are read");
+    assert!(db.stats().keyspaces[0].hash_index.is_none(), "all runs are searched");
+    let left_out = db.stats().left_out;
+    assert!(left_out.iter().any(|why| why.contains(table.file_name().unwrap().to_str().unwrap())), "{left_out:?}");
     for n in (0..10_000u32).step_by(7) {
         let round = if n.is_multiple_of(3) { 2 } else { 1 };
         assert_eq!(db.get(key(n)).unwrap().as_deref(), Some(&value(n, round)[..]));

@@ -272,7 +272,7 @@ impl Table {
         match self.file.section(self.file.footer.filter(), IoSource::Metadata) {
             Ok(Some(section)) => filter::key_hashes(&section).or_else(|_damaged| self.hashes_of_entries()),
             Ok(None) => self.hashes_of_entries(),
-            Err(error) if error.is_unreadable() => self.hashes_of_entries(),
+            Err(error) if error.is_corruption() => self.hashes_of_entries(),
             Err(error) => Err(error),
         }
     }

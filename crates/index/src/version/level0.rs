@@ -29,7 +29,7 @@ pub(super) struct Level0Index {
     /// `None` if level 0 is empty, the memory budget is used up, or a table cannot be read: then all runs are searched.
     index: Option<Arc<HashIndex>>,
     /// The table that could not be read. While it is there, none is read for a new index.
-    unreadable: Option<FileId>,
+    unreadable: Option<Unread>,
     /// The position in level 0 of each run in the index, by its number there.
     positions: Box<[u32]>,
 }
@@ -60,10 +60,12 @@ impl Level0Index {
         let is_there = |id| runs.iter().flat_map(|run| run.tables()).any(|table| table.meta().id == id);
         let (index, unreadable) = match &self.index {
             Some(index) if add_all(index, added).map_err(|unread| unread.why)? => (Some(Arc::clone(index)), None),
-            None if added.is_empty() || self.unreadable.is_some_and(is_there) => (None, self.unreadable),
+            None if added.is_empty() || self.unreadable.as_ref().is_some_and(|unread| is_there(unread.table)) => {
+                (None, self.unreadable.clone())
+            }
             _ => match self.build(runs, partitions) {
                 Ok(index) => (index.map(Arc::new), None),
-                Err(Unread { table, why }) if why.is_unreadable() => (None, Some(table)),
+                Err(unread) if unread.why.is_unreadable() => (None, Some(unread)),
                 Err(unread) => return Err(unread.why),
             },
         };
@@ -71,6 +73,11 @@ impl Level0Index {
         let known = index.as_ref().map(|index| index.runs()).unwrap_or_default();
         let positions = known.iter().map(|run| position_of.get(run).copied().unwrap_or(ABSENT)).collect();
         Ok(Self { index, unreadable, positions, ..self.clone() })
+    }
+
+    /// Why there is no index, if a table could not be read.
+    pub(super) fn unreadable(&self) -> Option<&Error> {
+        self.unreadable.as_ref().map(|unread| &unread.why)
     }
 
     /// The usage of its index, if it has one.
@@ -111,6 +118,7 @@ impl Level0Index {
 }
 
 /// A table whose keys could not be read.
+#[derive(Clone, Debug)]
 struct Unread {
     table: FileId,
     why: Error,
