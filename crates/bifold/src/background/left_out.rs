@@ -86,10 +86,10 @@ impl Tree {
         if self.unreadable.any() {
             let there = view.version.tables().map(|table| table.meta().id).collect();
             errors.extend(self.unreadable.errors(&there));
-        } else {
-            // One that a job has left out says more.
-            errors.extend(view.version.unindexed().cloned());
         }
+        // Unless a job has left the same table out.
+        let unindexed = view.version.unindexed();
+        errors.extend(unindexed.filter(|why| errors.iter().all(|known| known.path() != why.path())).cloned());
         errors
     }
 
