@@ -42,7 +42,7 @@ house:
 
 # tests of the features that are off by default
 test-features:
-    cargo test -p bifold --features metrics,tracing --lib metrics
+    cargo run -q -p xtask -- test -p bifold --features metrics,tracing --lib metrics
     cargo clippy -p bifold --all-targets --features metrics,tracing -- -D warnings
 
 # packages of the crates that are published, built from what is in them; what is not on crates.io yet comes from here

@@ -10,6 +10,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::filtered;
+
 /// How much of each image a database may fill; the rest is taken first. XFS creates no image smaller than 300 MB.
 const ROOM_BYTES: u64 = 22 << 20;
 
@@ -46,7 +48,7 @@ pub fn run(names: &[String]) -> Result<(), String> {
         return Ok(());
     }
     // The profile of the proofs: what was built for them is used again, and checks more.
-    crate::cargo(&["build", "--profile", "prove", "-q", "-p", "bifold-sim"], &[])?;
+    crate::cargo(&["build", "--profile", "prove", "-q", "-p", "bifold-sim"])?;
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| PathBuf::from("target"), PathBuf::from);
     let program = target.join("prove/bifold-sim");
     let root = env::temp_dir().join(format!("bifold-disks-{}", std::process::id()));
@@ -66,8 +68,8 @@ fn fill(kind: &Kind, disk: &Mounted, program: &Path) -> Result<(), String> {
     println!("disks: {}", kind.name);
     let at = disk.path.display().to_string();
     let words = ["test", "-q", "-p", "bifold-io", "--lib", "--", "--ignored", "--exact", REGION_TEST];
-    crate::cargo(&words, &[("BIFOLD_DISK", at.clone())])
-        .map_err(|_| format!("{}: the test of the append region failed", kind.name))?;
+    filtered::run_tests(&mut crate::cargo_command(&words, &[("BIFOLD_DISK", at.as_str())]))
+        .map_err(|e| format!("{}: the test of the append region: {e}", kind.name))?;
     disk.leave(ROOM_BYTES)?;
     let status =
         Command::new(program).args(["disk", &at]).status().map_err(|e| format!("{}: {e}", program.display()))?;

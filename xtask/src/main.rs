@@ -2,12 +2,13 @@
 
 mod deny;
 mod disks;
+mod filtered;
 mod house;
 mod miri;
 mod planted;
 mod prove;
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 const USAGE: &str = "\
 usage: cargo xtask CHORE
@@ -16,7 +17,8 @@ usage: cargo xtask CHORE
   house     count what keeps the code readable: lines, columns, the seam, names of placements
   miri      run a small part of `just miri`; skipped with a message where the nightly toolchain has no Miri
   prove     run the proofs at CI's counts and print their figures
-  planted   wake each planted bug and check that a proof catches it   [NAME ...]";
+  planted   wake each planted bug and check that a proof catches it   [NAME ...]
+  test      run `cargo test` with these words, which must pick at least one test   WORD ...";
 
 fn main() -> ExitCode {
     let mut words = std::env::args().skip(1);
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         "miri" => miri::run(),
         "prove" => prove::run(),
         "planted" => planted::run(&words.collect::<Vec<_>>()),
+        "test" => filtered::run(&words.collect::<Vec<_>>()),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
@@ -43,12 +46,14 @@ fn main() -> ExitCode {
 }
 
 /// Runs a cargo command and waits for it.
-fn cargo(words: &[&str], environment: &[(&str, String)]) -> Result<(), String> {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
-    let status = std::process::Command::new(cargo)
-        .args(words)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .status()
-        .map_err(|e| format!("cannot start cargo: {e}"))?;
+fn cargo(words: &[&str]) -> Result<(), String> {
+    let status = cargo_command(words, &[]).status().map_err(|e| format!("cannot start cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err(format!("cargo {} failed: {status}", words.join(" "))) }
+}
+
+/// A cargo command with these variables.
+fn cargo_command(words: &[&str], environment: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    command.args(words).envs(environment.iter().copied());
+    command
 }

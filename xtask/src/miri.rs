@@ -5,6 +5,8 @@ use std::{
     process::{Command, Stdio},
 };
 
+use crate::filtered;
+
 /// The tests of the memtable that take longest.
 const SKIPPED: [&str; 2] = ["memtable::tests::shapes", "memtable::tests::a_cursor_may_change_direction_at_any_step"];
 
@@ -16,15 +18,10 @@ pub fn run() -> Result<(), String> {
     }
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let target = Path::new(&target).join("miri");
-    let status = nightly("cargo", &["miri", "test", "-q", "-p", "bifold-index", "--lib", "--target-dir"])
-        .arg(target)
-        .args(["memtable", "--"])
-        .args(SKIPPED.iter().flat_map(|name| ["--skip", name]))
-        .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-        .env("PROPTEST_CASES", "1")
-        .status()
-        .map_err(|e| format!("cannot start cargo: {e}"))?;
-    if status.success() { Ok(()) } else { Err(format!("cargo miri test failed: {status}")) }
+    let mut tests = nightly("cargo", &["miri", "test", "-q", "-p", "bifold-index", "--lib", "--target-dir"]);
+    tests.arg(target).args(["memtable", "--"]).args(SKIPPED.iter().flat_map(|name| ["--skip", name]));
+    tests.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "1");
+    filtered::run_tests(&mut tests)
 }
 
 /// Why Miri cannot run here: no `rustup`, no nightly toolchain, or one without a component.

@@ -10,5 +10,5 @@ pub fn run(names: &[String]) -> Result<(), String> {
     let target = target.to_string_lossy();
     let mut words = vec!["run", "-q", "-p", "bifold-sim", "--", "planted", "--target", &target];
     words.extend(names.iter().map(String::as_str));
-    crate::cargo(&words, &[])
+    crate::cargo(&words)
 }

@@ -12,7 +12,7 @@ pub(crate) mod operands;
 pub(crate) mod pair;
 pub(crate) mod scan;
 mod seek;
-mod stored;
+pub(crate) mod stored;
 pub(crate) mod undamaged;
 mod visit;
 pub(crate) mod window;

@@ -192,10 +192,10 @@ pub enum Command {
     )]
     Options(DbArgs),
 
-    /// Read and check every byte of every file of a closed database.
+    /// Read and check every byte of every file of a database.
     #[command(
-        long_about = "Read and check every byte of every file of a closed database, and list all damage with file and \
-            offset.\n\n\
+        long_about = "Read and check every byte of every file of a database, and list all damage with file and offset. \
+            Where another process writes to it, what was there at the beginning is checked.\n\n\
             Exit code 1 if something is wrong.",
         after_long_help = "Examples:\n  bifold verify my.db\n  bifold verify my.db --json"
     )]
@@ -212,8 +212,8 @@ pub enum Command {
     /// Run GC on separated values, or explain it.
     #[command(
         long_about = "Run GC on separated values (all placements but inline). With \
-            --explain, print for each group or file what it holds, its score in the policy, and why GC does not take \
-            it now.",
+            --explain, print for each group or file what it holds, its score (GC takes the highest first), and why GC \
+            does not take it now. With --json, one object for each.",
         after_long_help = "Examples:\n  bifold gc my.db --explain\n  bifold gc my.db"
     )]
     Gc(GcArgs),

@@ -47,6 +47,18 @@ impl Unfinished {
         add(Undo::Remove(path.clone()));
         Self(path)
     }
+
+    /// Does the step that completes it, such as giving it its name. An interruption waits for it and then leaves it
+    /// alone; if one is removing it already, this never returns.
+    ///
+    /// # Errors
+    /// Those of `complete`: it is still unfinished.
+    pub fn complete<T, E>(&self, complete: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+        let mut list = list();
+        let completed = complete()?;
+        forget_in(&mut list, &Undo::Remove(self.0.clone()));
+        Ok(completed)
+    }
 }
 
 impl Drop for Unfinished {
@@ -83,7 +95,10 @@ fn add(undo: Undo) {
 }
 
 fn forget(undo: &Undo) {
-    let mut list = list();
+    forget_in(&mut list(), undo);
+}
+
+fn forget_in(list: &mut Vec<Undo>, undo: &Undo) {
     if let Some(at) = list.iter().position(|other| other == undo) {
         list.swap_remove(at);
     }
@@ -109,13 +124,23 @@ fn list() -> MutexGuard<'static, Vec<Undo>> {
 }
 
 fn watch() {
+    // A signal that is ignored stays so: a shell without job control asks for that for what it runs in the background.
+    let watched = [SIGINT, SIGTERM].into_iter().filter(|&signal| !is_ignored(signal));
     // Without a thread or a handler the program ends by the signal and leaves unfinished files.
-    let Ok(mut signals) = Signals::new([SIGINT, SIGTERM]) else { return };
+    let Ok(mut signals) = Signals::new(watched) else { return };
     let _none_left_to_wait = thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
             end_by(signal);
         }
     });
+}
+
+/// Whether this process ignores a signal, as far as the system says.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // Bit 0 is that of signal 1.
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| (mask >> (signal - 1)) & 1 == 1)
 }
 
 fn end_by(signal: i32) {

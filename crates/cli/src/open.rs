@@ -5,9 +5,10 @@
 use std::{
     io::{self, Write},
     path::Path,
+    sync::Once,
 };
 
-use bifold::{Access, Db, Error, IfMissing, Keyspace, KeyspaceOptions, MergeOperators, Options};
+use bifold::{Access, DEFAULT_KEYSPACE, Db, Error, IfMissing, Keyspace, KeyspaceOptions, MergeOperators, Options};
 
 use crate::{
     args::Global,
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// The most bytes of a keyspace's name. The library refuses longer ones only when there is a database.
-const KEYSPACE_NAME_MAX: usize = 255;
+pub const KEYSPACE_NAME_MAX: usize = 255;
 
 /// The options of --options, --set and --durability; later ones override earlier ones.
 pub fn options(global: &Global) -> Result<Options> {
@@ -24,10 +25,17 @@ pub fn options(global: &Global) -> Result<Options> {
 }
 
 /// The same, with a placement that overrides the one of --options, and with the tree for that placement. Reports
-/// renamed options on standard error.
+/// renamed options on standard error, the first time that a command asks.
 pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> {
+    static REPORTED: Once = Once::new();
+    REPORTED.call_once(|| report_renamed(global));
+    overlaid(of_anyone(), global, placement)
+}
+
+fn report_renamed(global: &Global) {
     if let Some(path) = &global.options {
-        for renamed in Options::renamed(&text_of(path)?) {
+        // What cannot be read is an error of whoever needs the options.
+        for renamed in text_of(path).map(|text| Options::renamed(&text)).unwrap_or_default() {
             let _ = writeln!(io::stderr(), "bifold: {}: {renamed}", path.display());
         }
     }
@@ -36,7 +44,6 @@ pub fn options_for(global: &Global, placement: Option<&str>) -> Result<Options> 
             let _ = writeln!(io::stderr(), "bifold: --set {set}: {renamed}");
         }
     }
-    overlaid(of_anyone(), global, placement)
 }
 
 /// Options that open databases of other programs, too: without the functions of their merge operators.
@@ -65,22 +72,29 @@ pub fn text_of(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))
 }
 
-/// Changes the named options of a keyspace that exists.
-fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Result<()> {
+/// The options of a keyspace that exists with the named ones changed, if that makes a difference.
+fn differing(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Result<Option<KeyspaceOptions>> {
     let stored = keyspace.options();
     let over = Options { keyspace: stored.clone(), ..Options::default() };
     let wanted = overlaid(over, global, placement)?.keyspace;
-    if wanted == stored {
-        return Ok(());
-    }
+    Ok((wanted != stored).then_some(wanted))
+}
+
+/// Changes the named options of a keyspace that exists.
+fn change(keyspace: &Keyspace, global: &Global, placement: Option<&str>) -> Result<()> {
+    let Some(wanted) = differing(keyspace, global, placement)? else { return Ok(()) };
     match keyspace.set_options(wanted) {
-        Err(Error::ReadOnly) => Err(Failure::trouble(format!(
-            "this command only reads, and the options given differ from those of keyspace `{}`: leave them out, or \
-             change them with `bifold options DB --set NAME=VALUE`",
-            escape::escaped(keyspace.name().as_bytes())
-        ))),
+        Err(Error::ReadOnly) => Err(not_changed(keyspace)),
         other => Ok(other?),
     }
+}
+
+fn not_changed(keyspace: &Keyspace) -> Failure {
+    Failure::trouble(format!(
+        "this command changes no options, and those given differ from those of keyspace `{}`: leave them out, or \
+         change them with `bifold options DB --set NAME=VALUE`",
+        escape::escaped(keyspace.name().as_bytes())
+    ))
 }
 
 /// The options for opening a database that may exist, with a placement that overrides the one of --options. If the
@@ -101,30 +115,68 @@ pub fn prepared(path: &Path, global: &Global, placement: Option<&str>) -> Result
 /// A database that must exist. Where `access` is read-only and another process writes, it is followed as it is now.
 pub fn existing(path: &Path, global: &Global, access: Access) -> Result<Db> {
     let or = if access == Access::ReadOnly { Access::Follow } else { access };
-    existing_or(path, global, (access, or))
+    existing_with(path, global, Named::Change, |options| open_or(path, options, (access, or)))
 }
 
-/// A database that must exist, to copy it. Value files of one that nobody writes are linked into a checkpoint; where
-/// another process writes, they are copied.
+/// A database that must exist, to copy it; its options stay. Value files of one that nobody writes are linked into a
+/// checkpoint; where another process writes, or this one cannot, they are copied.
 pub fn to_copy(path: &Path, global: &Global) -> Result<Db> {
-    existing_or(path, global, (Access::ReadWrite, Access::Follow))
+    // How long changes are kept stays, too. A file for --options may say it: it is for other commands as well.
+    if let Some(set) = global.set.iter().find(|set| set.trim_start().starts_with("retain_changes")) {
+        return Err(Failure::trouble(format!(
+            "this command changes no options, and --set {set} would: leave it out, or give it to a command that writes"
+        )));
+    }
+    existing_with(path, global, Named::Refuse, |options| {
+        let options = Options { retain_changes: None, ..options.clone() };
+        match open_or(path, &options, (Access::ReadWrite, Access::Follow)) {
+            Err(error) if is_unwritable(&error) => open_or(path, &options, (Access::ReadOnly, Access::ReadOnly)),
+            other => other,
+        }
+    })
 }
 
-/// A database that must exist, opened with the second access where another process writes.
-fn existing_or(path: &Path, global: &Global, (access, or): (Access, Access)) -> Result<Db> {
+/// What becomes of named options of a keyspace that differ from those it has.
+#[derive(Clone, Copy)]
+enum Named {
+    Change,
+    Refuse,
+}
+
+/// A database that must exist, opened by `open`.
+fn existing_with(
+    path: &Path,
+    global: &Global,
+    named: Named,
+    open: impl FnOnce(&Options) -> bifold::Result<Db>,
+) -> Result<Db> {
     let options = options(global)?;
     let names_some = options.keyspace != KeyspaceOptions::default();
-    let options = Options { access, if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options };
-    let db = match Db::open_with(path, options.clone()) {
-        Err(Error::Locked { .. }) if or != access => Db::open_with(path, Options { access: or, ..options })?,
-        other => other?,
-    };
-    match db.existing_keyspace(&global.keyspace)? {
-        Some(keyspace) => change(&keyspace, global, None)?,
-        None if names_some => return Err(no_keyspace(&db, path, global)),
-        None => {}
+    let db = open(&Options { if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options })?;
+    match (db.existing_keyspace(&global.keyspace)?, named) {
+        (Some(keyspace), Named::Change) => change(&keyspace, global, None)?,
+        (Some(keyspace), Named::Refuse) if differing(&keyspace, global, None)?.is_some() => {
+            return Err(not_changed(&keyspace));
+        }
+        (None, _) if names_some => return Err(no_keyspace(&db, path, global)),
+        _ => {}
     }
     Ok(db)
+}
+
+/// A database, opened with the second access where another process writes.
+fn open_or(path: &Path, options: &Options, (access, or): (Access, Access)) -> bifold::Result<Db> {
+    let open = |access| Db::open_with(path, Options { access, ..options.clone() });
+    match open(access) {
+        Err(Error::Locked { .. }) if or != access => open(or),
+        other => other,
+    }
+}
+
+/// Whether the system does not let this process write to the directory.
+fn is_unwritable(error: &Error) -> bool {
+    let kinds = [io::ErrorKind::PermissionDenied, io::ErrorKind::ReadOnlyFilesystem];
+    matches!(error, Error::Io { source, .. } if kinds.contains(&source.kind()))
 }
 
 /// A database and the chosen keyspace, both of which must exist.
@@ -141,16 +193,35 @@ fn no_keyspace(db: &Db, path: &Path, global: &Global) -> Failure {
 }
 
 /// What is about to be written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Writes {
+#[derive(Clone, Copy)]
+pub enum Writes<'a> {
     Values,
     /// Operands of a merge operator.
     Operands,
+    /// Values that expire, and what says so: an option, or the first line.
+    Expiring(&'a str),
+}
+
+impl Writes<'_> {
+    /// Refuses what a keyspace with the options `of` would refuse. Whether there is a merge operator never changes.
+    fn check(self, of: &KeyspaceOptions, global: &Global) -> Result<()> {
+        let name = escape::escaped(global.keyspace.as_bytes());
+        match (self, &of.merge) {
+            (Self::Operands, None) => Err(Failure::trouble(format!(
+                "keyspace `{name}` has no merge operator, and one gets it only when it is made: for a new one add \
+                 --set keyspace.merge=NAME, such as append"
+            ))),
+            (Self::Expiring(what), Some(_)) => Err(Failure::trouble(format!(
+                "{what}: keyspace `{name}` has a merge operator, and nothing expires in such a keyspace"
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A database and the chosen keyspace, made if they do not exist, unless what is about to be written could not be
-/// written to them.
-pub fn or_create(path: &Path, global: &Global, writes: Writes) -> Result<(Db, Keyspace)> {
+/// written to them: then nothing is made or changed.
+pub fn or_create(path: &Path, global: &Global, writes: Writes<'_>) -> Result<(Db, Keyspace)> {
     if global.keyspace.is_empty() {
         return Err(Failure::trouble("the keyspace's name is empty: leave --keyspace out for `default`"));
     }
@@ -159,32 +230,32 @@ pub fn or_create(path: &Path, global: &Global, writes: Writes) -> Result<(Db, Ke
         return Err(Failure::trouble(format!("the keyspace's name has {bytes} bytes: at most {KEYSPACE_NAME_MAX}")));
     }
     let options = options(global)?;
-    // A keyspace never gets a merge operator later.
-    let would_refuse = writes == Writes::Operands && options.keyspace.merge.is_none();
     let as_stored = Options { if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options.clone() };
     let db = match Db::open_with(path, Options { access: Access::ReadWrite, ..as_stored }) {
-        Err(Error::NotFound { .. }) if would_refuse => return Err(no_operator(global)),
         Err(Error::NotFound { .. }) => {
-            let making = Options { access: Access::ReadWrite, if_missing: IfMissing::Create, ..options.clone() };
-            Db::open_with(path, making)?
+            writes.check(&options.keyspace, global)?;
+            Db::open_with(path, making(&options, global))?
         }
         existing => existing?,
     };
     let keyspace = match db.existing_keyspace(&global.keyspace)? {
         Some(keyspace) => {
+            writes.check(&keyspace.options(), global)?;
             change(&keyspace, global, None)?;
             keyspace
         }
-        None if would_refuse => return Err(no_operator(global)),
-        None => db.keyspace(&global.keyspace, options.keyspace)?,
+        None => {
+            writes.check(&options.keyspace, global)?;
+            db.keyspace(&global.keyspace, options.keyspace)?
+        }
     };
     Ok((db, keyspace))
 }
 
-fn no_operator(global: &Global) -> Failure {
-    let name = escape::escaped(global.keyspace.as_bytes());
-    Failure::trouble(format!(
-        "there is no keyspace `{name}` yet, and one gets its merge operator when it is made: add --set \
-         keyspace.merge=NAME, such as append"
-    ))
+/// The options of a database that is made for the chosen keyspace: `default` gets those of a keyspace only if it is
+/// the chosen one.
+fn making(options: &Options, global: &Global) -> Options {
+    let is_default = global.keyspace == DEFAULT_KEYSPACE;
+    let keyspace = if is_default { options.keyspace.clone() } else { KeyspaceOptions::default() };
+    Options { access: Access::ReadWrite, if_missing: IfMissing::Create, keyspace, ..options.clone() }
 }

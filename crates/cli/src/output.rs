@@ -2,10 +2,13 @@
 //!
 //! Nothing uses `println!`, which panics when the reader of a pipe has closed it.
 
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::{
+    io::{self, BufWriter, IsTerminal, StdoutLock, Write},
+    path::Path,
+};
 
 pub use bifold_lab::report::bytes;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::failure::{Failure, Result};
 
@@ -80,6 +83,12 @@ impl Output {
     pub fn flush(&mut self) -> Result<()> {
         self.out.flush().map_err(|e| Failure::output(&e))
     }
+}
+
+/// A path in JSON, for `serialize_with`: what is not UTF-8 is replaced. A path by itself would be an error then, after
+/// the work is done.
+pub fn path<S: Serializer>(path: &Path, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
 }
 
 /// A count for people: `1 234 567`.

@@ -26,7 +26,7 @@ use bifold_sim::{
 
 use crate::{
     Case,
-    meanwhile::{Act, at_change, at_every_change_of_gc, delete, nothing, put},
+    meanwhile::{Act, Acted, Ends, at_change, at_every_change, at_every_change_of_gc, delete, nothing, put},
     support::{Bed, EVERYTHING, Prepared, StopOnDrop, contents, spec, threaded, walk_values},
 };
 
@@ -51,10 +51,10 @@ pub fn a01_a_deleted_key_does_not_come_back_when_its_value_moves(case: &Case) {
     let rewritten = vec![delete(4), put(4, spec(1, 90)), delete(4), put(5, spec(2, 70)), delete(5), delete(14)];
     let smaller = vec![put(6, spec(3, 9)), put(7, spec(4, 300)), delete(7), put(7, spec(5, 8)), put(11, spec(6, 99))];
     let acts = [
-        Act { changes: deletes.clone(), then: nothing },
-        Act { changes: deletes, then: merge_everything },
-        Act { changes: rewritten, then: merge_everything },
-        Act { changes: smaller, then: nothing },
+        Act { changes: deletes.clone(), then: nothing, ends: Ends::Meanwhile },
+        Act { changes: deletes, then: merge_everything, ends: Ends::AnyTime },
+        Act { changes: rewritten, then: merge_everything, ends: Ends::AnyTime },
+        Act { changes: smaller, then: nothing, ends: Ends::Meanwhile },
     ];
     for act in &acts {
         let acted = at_every_change_of_gc(&prepared, act);
@@ -273,11 +273,12 @@ pub fn a06_a_range_deleted_while_its_values_move_stays_deleted(case: &Case) {
     let prepared = prepared(case);
     let some = Span(Bound::Included(5), Bound::Excluded(15));
     let acts = [
-        Act { changes: vec![Change::DeleteRange(0, some.bounds())], then: nothing },
-        Act { changes: vec![Change::DeleteRange(0, EVERYTHING.bounds())], then: merge_everything },
+        Act { changes: vec![Change::DeleteRange(0, some.bounds())], then: nothing, ends: Ends::Meanwhile },
+        Act { changes: vec![Change::DeleteRange(0, EVERYTHING.bounds())], then: merge_everything, ends: Ends::AnyTime },
         Act {
             changes: vec![Change::DeleteRange(0, EVERYTHING.bounds()), put(7, spec(1, 99)), put(8, spec(2, 9))],
             then: nothing,
+            ends: Ends::Meanwhile,
         },
     ];
     for act in &acts {
@@ -294,16 +295,15 @@ pub fn a06_a_keyspace_dropped_during_gc_leaves_nothing(case: &Case) {
     (0..16).for_each(|key| bed.put_in(1, key, 100));
     bed.cool();
     let prepared = bed.close();
-    for nth in 1.. {
+    let changes = at_every_change(case, Ends::Meanwhile, |at| {
         let mut bed = prepared.open();
         let db = bed.db().clone();
         let other = db.clone();
-        let happened =
-            at_change(&bed.fs, nth, move || other.drop_keyspace("alpha").unwrap(), || db.collect_garbage().unwrap());
+        let drop_alpha = move || other.drop_keyspace("alpha").unwrap();
+        let acted = at_change(&bed.fs, at, drop_alpha, || db.collect_garbage().unwrap());
         drop(db);
-        if !happened {
-            assert!(nth > 10 || !case.separates());
-            return;
+        if acted == Acted::Never {
+            return acted;
         }
         assert!(bed.db().existing_keyspace("alpha").unwrap().is_none());
         let fs = bed.fs.clone();
@@ -312,9 +312,11 @@ pub fn a06_a_keyspace_dropped_during_gc_leaves_nothing(case: &Case) {
         model.begin_drop(1);
         model.acknowledge_change();
         let mut bed = Bed::on(case, &fs, model);
-        judge::no_orphans(&fs, env::DIR.as_ref(), bed.db()).unwrap_or_else(|t| panic!("dropped at {nth}: {t}"));
+        judge::no_orphans(&fs, env::DIR.as_ref(), bed.db()).unwrap_or_else(|t| panic!("dropped at {at:?}: {t}"));
         bed.check_thoroughly();
-    }
+        acted
+    });
+    assert!(changes > 9 || !case.separates(), "{changes} changes");
 }
 
 /// Cleared, filled, garbage-collected, reopened: several times.

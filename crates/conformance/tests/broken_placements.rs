@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bifold::{
     Result, SeqNo,
     placement::{
-        Explained, FileId, GcClaim, GcContext, GcJob, GcOutcome, Placement, Pointer, Profile, RewriteJob, Rewriter,
-        Settings, SpacePressure, ValueFiles, ValueSpace, WriteOp, relocate,
+        COLLECTED, Explained, FileId, GcClaim, GcContext, GcJob, GcOutcome, IoSource, Moved, Placement, Pointer,
+        Profile, RewriteJob, Rewriter, Scan, Settings, SpacePressure, ValueFile, ValueFiles, ValueKind, ValueSpace,
+        WriteOp, relocate,
     },
 };
 use bifold_conformance::{Case, jobs, moves};
@@ -29,6 +30,12 @@ fn a_placement_that_seals_nothing_is_caught() {
 }
 
 #[test]
+#[should_panic(expected = "GC of the origin changed files of the checkpoint")]
+fn gc_that_goes_on_in_linked_files_is_caught() {
+    moves::a05_nothing_is_appended_to_the_files_of_a_checkpoint(&case(Some(Fault::GoesOnInCopies)));
+}
+
+#[test]
 #[should_panic(expected = "two jobs took one file")]
 fn a_placement_that_picks_busy_files_is_caught() {
     jobs::a04_concurrent_jobs_take_no_file_twice(&case(Some(Fault::PicksBusyFiles)));
@@ -39,6 +46,8 @@ fn a_placement_that_picks_busy_files_is_caught() {
 enum Fault {
     /// Commits go on appending to files that a checkpoint has linked.
     SealsNothing,
+    /// GC appends to files that it has written before, also when a checkpoint has linked them.
+    GoesOnInCopies,
     /// `pick` looks neither at the claims of running jobs nor at the files that these copy.
     PicksBusyFiles,
 }
@@ -87,7 +96,7 @@ impl Placement for Concurrent {
         // A broken one does not know what other jobs do, so each of its jobs has a list of its own.
         let busy = if is_broken { Arc::default() } else { Arc::clone(&self.busy) };
         let (files, options) = (Arc::clone(&self.files), self.options.clone());
-        Some(Box::new(Relocate { claim: GcClaim::of(vec![*file]), files, options, busy }))
+        Some(Box::new(Relocate { claim: GcClaim::of(vec![*file]), files, options, busy, fault: self.fault }))
     }
 
     fn space(&self) -> ValueSpace {
@@ -111,6 +120,35 @@ struct Relocate {
     files: Arc<ValueFiles>,
     options: Settings,
     busy: Arc<Mutex<Vec<FileId>>>,
+    fault: Option<Fault>,
+}
+
+impl Relocate {
+    /// Moves what is current to the end of another file that GC has written, if it has written two.
+    fn go_on(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        let is_copy = |file: &Arc<ValueFile>| file.description.class == COLLECTED;
+        let copies: Vec<_> = self.files.in_use().into_iter().filter(is_copy).collect();
+        let other = copies.iter().find(|file| copies.len() > 1 && !self.claim.files.contains(&file.id));
+        let mut copy = match other {
+            Some(file) => self.files.go_on_with(file)?,
+            None => self.files.begin_copy(COLLECTED, 0)?,
+        };
+        let mut moves = Vec::new();
+        for source in self.claim.files.iter().filter_map(|&id| self.files.get(id)) {
+            let mut scan = Scan::new(&source, source.start(), source.len(), IoSource::Gc);
+            while let Some((record, len)) = scan.sound()? {
+                let from = Pointer { file: source.id, epoch: 0, offset: record.offset, len };
+                if record.kind == ValueKind::Value && gc.look_up(record.key)? == Some(from) {
+                    moves.push(Moved { key: record.key.into(), from, to: copy.append(&record)? });
+                }
+            }
+        }
+        self.files.finish_copies(vec![copy])?;
+        if let Some(last) = gc.relocate(&moves, &mut |_| {})? {
+            self.files.mark_drained(self.claim.files.iter().copied(), last);
+        }
+        Ok(GcOutcome::freed(0))
+    }
 }
 
 impl GcJob for Relocate {
@@ -119,6 +157,9 @@ impl GcJob for Relocate {
     }
 
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        if self.fault == Some(Fault::GoesOnInCopies) {
+            return self.go_on(gc);
+        }
         let sources = (&self.claim.files[..], self.options.now().file_bytes);
         let done = relocate(&self.files, &self.busy, sources, gc)?;
         Ok(GcOutcome::freed(done.map_or(0, |done| done.freed_bytes)))

@@ -19,12 +19,14 @@ pub mod search;
 
 mod builder;
 mod cursor;
+mod order;
 
 use std::{cmp::Ordering, ops::Range};
 
 use bifold_contract::{Corruption, Kind, SeqNo, Value, expiry::INSTANT_BYTES};
 pub use builder::BlockBuilder;
 pub use cursor::BlockCursor;
+pub use order::StreamOrder;
 
 use self::heads::{HEAD_BYTES, common_prefix};
 use crate::bytes::Input;

@@ -9,7 +9,7 @@
 //! than the compressed bytes, against the most that their structure can yield, which is known without decompressing
 //! them.
 
-use std::{cell::RefCell, iter, sync::Arc};
+use std::{cell::RefCell, iter, ops::RangeInclusive, sync::Arc};
 
 use bifold_contract::{Corruption, planted};
 use serde::{Deserialize, Serialize};
@@ -153,6 +153,21 @@ pub fn decompress(method: Method, body: &[u8], size_max: usize) -> Result<Arc<[u
     }
 }
 
+/// How long a body is that was compressed by `method` and begins with `bytes`, in bytes: its structure says where it
+/// ends. `None` if none can begin there whose uncompressed length, in bytes, is among `sizes`.
+#[must_use]
+pub fn packed_len(method: Method, bytes: &[u8], sizes: RangeInclusive<usize>) -> Option<usize> {
+    let (claimed, packed) = bytes.split_first_chunk::<LENGTH_BYTES>()?;
+    let claimed = u32::from_le_bytes(*claimed) as usize;
+    let len = match method {
+        _ if !sizes.contains(&claimed) => None,
+        Method::Plain => None,
+        Method::Lz4 => lz4_len(packed, claimed),
+        Method::Zstd => zstd_frame(packed).map(|(_, len)| len),
+    };
+    Some(LENGTH_BYTES + len?)
+}
+
 /// An upper bound on the decompressed size of `packed`. Returns `wanted` without a closer look if that is plausible.
 fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
     match method {
@@ -160,7 +175,7 @@ fn output_max(method: Method, packed: &[u8], wanted: usize) -> usize {
         _ if wanted / RATIO_BELIEVED <= packed.len() => wanted,
         Method::Plain => 0,
         Method::Lz4 => lz4_output_max(packed),
-        Method::Zstd => zstd_output_max(packed).unwrap_or(0),
+        Method::Zstd => zstd_frame(packed).map_or(0, |(output, _)| output),
     }
 }
 
@@ -189,9 +204,43 @@ fn lz4_output_max(packed: &[u8]) -> usize {
     output
 }
 
-/// What the blocks of a frame of Zstandard hold at most, by their headers; `None` when these make no sense. (RFC
-/// 8878, 3.1.1.)
-fn zstd_output_max(packed: &[u8]) -> Option<usize> {
+/// How many of `bytes` are an LZ4 block that yields `output` bytes. It ends with literals, so with those that complete
+/// the output. `None` if its sequences make no sense or yield another number.
+fn lz4_len(bytes: &[u8], output: usize) -> Option<usize> {
+    let (mut rest, mut yielded) = (bytes, 0usize);
+    loop {
+        let (&token, behind) = rest.split_first()?;
+        let (literals, behind) = lz4_length(token >> 4, behind)?;
+        let behind = behind.get(literals..)?;
+        yielded += literals;
+        if yielded >= output {
+            return (yielded == output).then(|| bytes.len() - behind.len());
+        }
+        let (distance, behind) = behind.split_first_chunk::<2>()?;
+        // A match is of bytes that there are.
+        if !(1..=yielded).contains(&usize::from(u16::from_le_bytes(*distance))) {
+            return None;
+        }
+        let (matched, behind) = lz4_length(token & 15, behind)?;
+        yielded += matched + 4;
+        rest = behind;
+    }
+}
+
+/// The length that begins with these four bits of a token and goes on in `rest`, and what is behind it.
+fn lz4_length(bits: u8, mut rest: &[u8]) -> Option<(usize, &[u8])> {
+    let mut length = usize::from(bits);
+    let mut last = if bits == 15 { u8::MAX } else { 0 };
+    while last == u8::MAX {
+        (last, rest) = rest.split_first().map(|(&next, behind)| (next, behind))?;
+        length += usize::from(last);
+    }
+    Some((length, rest))
+}
+
+/// What the blocks of the Zstandard frame at the beginning of `packed` hold at most, by their headers, and the length
+/// of the frame; `None` when the headers make no sense. (RFC 8878, 3.1.1.)
+fn zstd_frame(packed: &[u8]) -> Option<(usize, usize)> {
     let (magic, rest) = packed.split_first_chunk::<4>()?;
     let (&descriptor, rest) = rest.split_first().filter(|_| u32::from_le_bytes(*magic) == 0xFD2F_B528)?;
     let is_single = descriptor >> 5 & 1 == 1;
@@ -212,18 +261,22 @@ fn zstd_output_max(packed: &[u8]) -> Option<usize> {
         output += held.min(ZSTD_BLOCK_BYTES_MAX);
         rest = body.get(stored..)?;
         if header & 1 == 1 {
-            return Some(output);
+            let checksum = if descriptor >> 2 & 1 == 1 { 4 } else { 0 };
+            return Some((output, packed.len() - rest.len() + checksum));
         }
     }
 }
 
 fn decompress_zstd(packed: &[u8], out: &mut [u8]) -> Option<usize> {
-    ZSTD.with_borrow_mut(|context| {
+    let with_kept = ZSTD.try_with(|context| {
+        let mut context = context.borrow_mut();
         if context.is_none() {
             *context = bulk::Decompressor::new().ok();
         }
-        context.as_mut()?.decompress_to_buffer(packed, out).ok()
-    })
+        context.as_mut()?.decompress_to_buffer(packed, &mut *out).ok()
+    });
+    // While the thread ends, it is freed. Another destructor may still read.
+    with_kept.unwrap_or_else(|_freed| bulk::Decompressor::new().ok()?.decompress_to_buffer(packed, out).ok())
 }
 
 /// A shared buffer of zeros, to be filled while it has only one owner.
@@ -235,6 +288,8 @@ pub fn zeroed(len: usize) -> Arc<[u8]> {
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, thread};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -295,6 +350,39 @@ mod tests {
         }
     }
 
+    /// Decompresses a block when it is dropped, and says whether that went well.
+    struct AtEnd {
+        packed: Vec<u8>,
+        len: usize,
+        went_well: mpsc::Sender<bool>,
+    }
+
+    impl Drop for AtEnd {
+        fn drop(&mut self) {
+            let block = decompress(Method::Zstd, &self.packed, self.len);
+            let _nobody_listens = self.went_well.send(block.is_ok());
+        }
+    }
+
+    thread_local! {
+        static AT_END: RefCell<Option<AtEnd>> = const { RefCell::new(None) };
+    }
+
+    #[test]
+    fn a_block_is_decompressed_while_its_thread_ends() {
+        let text = b"one block like another, ".repeat(100);
+        let (method, packed) = compressed(Compression::Zstd, &text);
+        assert_eq!(method, Method::Zstd);
+        let (went_well, outcome) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            // What a thread has used first is dropped last: behind the context.
+            AT_END.set(Some(AtEnd { packed: packed.clone(), len: text.len(), went_well }));
+            assert_eq!(*decompress(Method::Zstd, &packed, text.len()).unwrap(), *text);
+        });
+        thread.join().unwrap();
+        assert_eq!(outcome.recv(), Ok(true));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_make_decompression_panic(body in prop::collection::vec(any::<u8>(), 0..200), len in 0u32..5000) {
@@ -304,6 +392,7 @@ mod tests {
                 if let Ok(block) = decompress(method, &framed, 4096) {
                     prop_assert!(block.len() == len as usize && block.len() <= 4096);
                 }
+                let _any_answer = packed_len(method, &framed, 0..=4096);
             }
         }
 
@@ -317,8 +406,13 @@ mod tests {
             let mut out = vec![0; lz4_flex::block::get_maximum_output_size(body.len())];
             let written = lz4_flex::block::compress_into(&body, &mut out).unwrap();
             prop_assert_eq!(lz4_output_max(&out[..written]), body.len());
-            let packed = bulk::compress(&body, 1).unwrap();
-            prop_assert!(zstd_output_max(&packed).unwrap() >= body.len());
+            // Whatever is behind it.
+            prop_assert_eq!(lz4_len(&out, body.len()), Some(written));
+            let mut packed = bulk::compress(&body, 1).unwrap();
+            let written = packed.len();
+            packed.extend_from_slice(&body);
+            let (output, len) = zstd_frame(&packed).unwrap();
+            prop_assert!(output >= body.len() && len == written);
         }
     }
 }

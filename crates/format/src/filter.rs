@@ -52,10 +52,7 @@ impl FilterBuilder {
     /// Size of the filter for the keys added so far.
     #[must_use]
     pub fn bytes(&self, bits_per_key: u32) -> usize {
-        if bits_per_key == HASH_BITS {
-            return self.hashes.len() * size_of::<u64>() + 1;
-        }
-        lines_for(self.hashes.len(), bits_per_key) * LINE_BYTES + 1
+        bytes_for(self.hashes.len(), bits_per_key)
     }
 
     /// Appends the filter to `out`, or the hashes if `bits_per_key` is [`HASH_BITS`].
@@ -76,6 +73,15 @@ impl FilterBuilder {
             let line = line_of(hash, lines.len());
             positions(hash, probes).for_each(|bit| lines[line][bit / 8] |= 1 << (bit % 8));
         }
+    }
+}
+
+/// Size of the filter of so many keys, in bytes, or of their hashes if `bits_per_key` is [`HASH_BITS`].
+#[must_use]
+pub fn bytes_for(keys: usize, bits_per_key: u32) -> usize {
+    match bits_per_key {
+        HASH_BITS => keys.saturating_mul(size_of::<u64>()).saturating_add(1),
+        _ => lines_for(keys, bits_per_key) * LINE_BYTES + 1,
     }
 }
 

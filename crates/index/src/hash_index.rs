@@ -24,6 +24,8 @@
 //! * An entry that another key with the same tag and run has left in one of the key's places is as good as its own.
 //!
 //! With as many entries as buckets and four ways 0.86 of the buckets are used, and 0.14 of the entries are chained.
+//! More are where the same keys are in many runs: all entries of a key that its buckets have no place for, however many
+//! buckets there are.
 //!
 //! **Concurrency.** Entries are words that are written whole. One thread adds at a time (a mutex), and what it adds
 //! is found by whoever learns of the run afterwards: a view is published after its entries.
@@ -60,9 +62,9 @@ const MIXES: [u64; WAYS_MAX as usize] = [
 /// a tenth or more.
 const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.125, 0.11, 0.10];
 
-/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0,
-/// within the share of `memory_limit` that indexes and filters have; where that has no room, there is none, and reads
-/// ask every run.
+/// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0, or
+/// 16 if the same keys are in many runs, within the share of `memory_limit` that indexes and filters have; where that
+/// has no room, there is none, and reads ask every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashIndexOptions {
@@ -98,6 +100,11 @@ impl HashIndexOptions {
             return Err(Error::invalid(format!("option `{at}.tag_bits`"), reason));
         }
         Ok(())
+    }
+
+    /// The most runs that it can tell.
+    pub(crate) fn runs_max(&self) -> u64 {
+        mask(self.run_bits)
     }
 
     fn next_bits(&self) -> u32 {
@@ -165,10 +172,28 @@ impl HashIndex {
     /// An empty index for about `entries` entries; `None` if the budget does not allow it.
     #[must_use]
     pub fn with_room(entries: usize, options: &HashIndexOptions, context: &Arc<TableContext>) -> Option<Self> {
-        let buckets = entries.clamp(1, u32::MAX as usize);
+        let buckets = buckets_for(entries);
         let chained = buckets as f64 * CHAINED_MAX.get(options.ways as usize - 1).unwrap_or(&1.0);
         // A small number of keys does not spread evenly.
-        let overflow = (chained as usize + 16).min(mask(options.next_bits()) as usize);
+        Self::sized((buckets, chained as usize + 16), options, context)
+    }
+
+    /// The same, with chains that have room for any keys, also if the same ones are in many runs. Where options do not
+    /// allow so many places in chains, there are more buckets instead, so that fewer are needed.
+    #[must_use]
+    pub fn with_long_chains(entries: usize, options: &HashIndexOptions, context: &Arc<TableContext>) -> Option<Self> {
+        let entries = buckets_for(entries);
+        let chained = entries.min(mask(options.next_bits()) as usize);
+        Self::sized((buckets_for(entries.saturating_mul(2) - chained), chained), options, context)
+    }
+
+    /// An empty index of so many buckets and places in chains.
+    fn sized(
+        (buckets, chained): (usize, usize),
+        options: &HashIndexOptions,
+        context: &Arc<TableContext>,
+    ) -> Option<Self> {
+        let overflow = chained.min(mask(options.next_bits()) as usize);
         context.take(bytes_of(buckets + overflow)).then(|| Self {
             options: *options,
             buckets: empty(buckets),
@@ -228,7 +253,7 @@ impl HashIndex {
     fn number_of(&self, run: RunId, filling: &mut Filling) -> Option<u32> {
         let known = filling.runs.iter().rposition(|&known| known == run);
         let at = known.or_else(|| {
-            let has_room = (filling.runs.len() as u64) < mask(self.options.run_bits);
+            let has_room = (filling.runs.len() as u64) < self.options.runs_max();
             has_room.then(|| {
                 filling.runs.push(run);
                 filling.runs.len() - 1
@@ -295,6 +320,10 @@ impl Drop for HashIndex {
     fn drop(&mut self) {
         self.context.give_back(bytes_of(self.buckets.len() + self.overflow.len()));
     }
+}
+
+fn buckets_for(entries: usize) -> usize {
+    entries.clamp(1, u32::MAX as usize)
 }
 
 fn empty(entries: usize) -> Box<[AtomicU64]> {

@@ -132,7 +132,7 @@ impl FileSystem for CountingFs {
         self.inner.truncate(path, len)
     }
 
-    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+    fn write_again(&self, path: &Path, from: u64) -> Result<u64> {
         self.inner.write_again(path, from)
     }
 
@@ -178,6 +178,10 @@ impl FileSystem for CountingFs {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.inner.sync_dir(dir)
+    }
+
+    fn share_with_users_of(&self, dir: &Path, path: &Path) {
+        self.inner.share_with_users_of(dir, path);
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {

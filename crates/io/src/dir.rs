@@ -1,8 +1,10 @@
 //! A database directory: files by name, every byte counted by its [`IoSource`].
 
 mod counters;
+mod creation;
 mod observer;
 mod reader;
+mod removal;
 mod syncs;
 mod writer;
 
@@ -324,7 +326,9 @@ impl Dir {
     /// The file system's.
     pub fn truncate(&self, name: &str, len: u64) -> Result<()> {
         let path = self.file(name);
-        let _is_as_long = own(&*self.fs, &path, len)?;
+        if let Some(copied_bytes) = own(&*self.fs, &path, len)? {
+            self.counters.count_written(IoSource::Recovery, copied_bytes);
+        }
         // Also for a copy: what is staged for the file must not be written back behind its end.
         self.fs.truncate(&path, len)
     }
@@ -335,7 +339,9 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn write_again(&self, name: &str, from: u64) -> Result<()> {
-        self.fs.write_again(&self.file(name), from)
+        let bytes = self.fs.write_again(&self.file(name), from)?;
+        self.counters.count_written(IoSource::Recovery, bytes);
+        Ok(())
     }
 
     /// Renames a file within the directory, replacing the target in one step.
@@ -346,39 +352,9 @@ impl Dir {
         self.fs.rename(&self.file(from), &self.file(to))
     }
 
-    /// Removes a file, now or, if a reader has pinned it, later. It is no error if it does not exist. A failure is also
-    /// counted, since callers that only tidy up ignore it.
-    ///
-    /// # Errors
-    /// The file system's.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        self.remove_path(&self.file(name))
-    }
-
     /// Whether this is a forked child of the process that opened the directory.
     fn is_in_child(&self) -> bool {
         self.opener.is_another()
-    }
-
-    fn remove_path(&self, path: &Path) -> Result<()> {
-        // The parent may still read it.
-        if self.is_in_child() {
-            return Ok(());
-        }
-        if self.pins.as_ref().is_some_and(|pins| pins.keeps(path)) {
-            return Ok(());
-        }
-        match self.fs.remove(path) {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => {
-                self.counters.failed_removals.fetch_add(1, Relaxed);
-                Err(error)
-            }
-            Ok(()) => {
-                self.observed.removed(path);
-                Ok(())
-            }
-        }
     }
 
     /// Makes the file `name` also available in `other` (a hard link).

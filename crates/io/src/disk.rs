@@ -5,6 +5,7 @@
 
 mod direct;
 mod hints;
+mod sharing;
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -63,7 +64,7 @@ impl FileSystem for DiskFs {
         truncate().map_err(|e| Error::io("truncate", path, e))
     }
 
-    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+    fn write_again(&self, path: &Path, from: u64) -> Result<u64> {
         let again = || {
             let mut file = OpenOptions::new().read(true).write(true).open(path)?;
             let (mut at, end) = (from, file.metadata()?.len());
@@ -81,7 +82,8 @@ impl FileSystem for DiskFs {
                 )?;
                 at += step as u64;
             }
-            file.sync_all()
+            file.sync_all()?;
+            Ok(end.saturating_sub(from))
         };
         again().map_err(|e| Error::io("write again", path, e))
     }
@@ -162,6 +164,11 @@ impl FileSystem for DiskFs {
             File::open(dir).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync directory", dir, e))?;
         }
         Ok(())
+    }
+
+    fn share_with_users_of(&self, dir: &Path, path: &Path) {
+        // Whoever cannot read it says so.
+        let _as_far_as_the_system_allows = sharing::share(dir, path);
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {

@@ -77,11 +77,11 @@ pub trait FileSystem: Send + Sync + Debug {
 
     /// Writes the bytes from `from` to the end of a file once more, in place, and syncs the file. The bytes do not
     /// change. What an earlier sync failed to write is only in the system's cache, and no later sync would write it;
-    /// this does.
+    /// this does. Returns how many bytes that were.
     ///
     /// # Errors
     /// The system's.
-    fn write_again(&self, path: &Path, from: u64) -> Result<()>;
+    fn write_again(&self, path: &Path, from: u64) -> Result<u64>;
 
     /// Renames `from` to `to` in one step, replacing what was there.
     ///
@@ -157,6 +157,11 @@ pub trait FileSystem: Send + Sync + Debug {
     /// # Errors
     /// The system's.
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+
+    /// Lets those who use the directory `dir` read `path` in it, a file or directory that this process has made, even
+    /// if it belongs to another user or makes files that are private. A hint: there is nothing to do where files have
+    /// no owners, and what the system refuses stays as it is.
+    fn share_with_users_of(&self, _dir: &Path, _path: &Path) {}
 
     /// How many bytes can still be appended to files in the directory `dir`, where the system reports it. User quotas
     /// are not seen.

@@ -14,23 +14,22 @@ const PIECE_BYTES: u64 = 1 << 20;
 const OWN: &str = ".own";
 
 /// Makes sure that the file at `path` has no other name. If it has one, its first `len` bytes are copied and synced.
-/// Returns whether it was copied.
+/// Returns how many bytes were copied, or `None` if it has no other name.
 ///
 /// # Errors
 /// The file system's; then the file is unchanged.
-pub(crate) fn own(fs: &dyn FileSystem, path: &Path, len: u64) -> Result<bool> {
+pub(crate) fn own(fs: &dyn FileSystem, path: &Path, len: u64) -> Result<Option<u64>> {
     if planted!("change_shared_files") || !fs.is_shared(path)? {
-        return Ok(false);
+        return Ok(None);
     }
     let copy = copy_path(path);
     if fs.len(&copy)?.is_some() {
         fs.remove(&copy)?;
     }
-    let copied = copy_to(fs, path, &copy, len).and_then(|()| fs.rename(&copy, path));
+    let copied = copy_to(fs, path, &copy, len).and_then(|bytes| fs.rename(&copy, path).map(|()| Some(bytes)));
     copied.inspect_err(|_| {
         let _removed_by_the_next_opening = fs.remove(&copy);
-    })?;
-    Ok(true)
+    })
 }
 
 fn copy_path(path: &Path) -> PathBuf {
@@ -39,7 +38,7 @@ fn copy_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn copy_to(fs: &dyn FileSystem, path: &Path, copy: &Path, len: u64) -> Result<()> {
+fn copy_to(fs: &dyn FileSystem, path: &Path, copy: &Path, len: u64) -> Result<u64> {
     let (from, to) = (fs.open(path)?, fs.create(copy)?);
     let end = len.min(from.len()?);
     let mut buffer = vec![0; usize::try_from(end.min(PIECE_BYTES)).unwrap_or(0)];
@@ -50,5 +49,5 @@ fn copy_to(fs: &dyn FileSystem, path: &Path, copy: &Path, len: u64) -> Result<()
         to.append(&[&buffer[..step]])?;
         at += step as u64;
     }
-    to.sync()
+    to.sync().map(|()| end)
 }

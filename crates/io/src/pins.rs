@@ -17,6 +17,8 @@
 //!   first file number that is too large for it. It needs files removed after that position and with smaller numbers.
 //! * **The writer never waits.** It keeps the names of held files, and asks again when it removes the next file, when
 //!   its statistics are read, and when it is opened or closed.
+//! * **Reader and writer may be different users.** So a pin, and the directory of pins, get the permissions of the
+//!   database's directory. If the writer cannot read them all the same, it keeps every file, and says why.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -120,6 +122,7 @@ impl Pin {
         let (fs, readers) = (dir.file_system(), dir.path().join(READERS));
         if !matches!(fs.kind(&readers), Ok(Some(_))) {
             fs.create_dir_all(&readers)?;
+            fs.share_with_users_of(dir.path(), &readers);
         }
         let mut tries = 0;
         loop {
@@ -129,6 +132,7 @@ impl Pin {
                 // Until it was locked, the writer may have taken it for one without a reader.
                 Ok(lock) if fs.len(&path)?.is_some() => {
                     // If it has removed that one, the lock has created another.
+                    fs.share_with_users_of(dir.path(), &path);
                     let writer = fs.open_append(&path)?;
                     let file = PinFile { writer, bytes: 0, says: Need::EVERYTHING };
                     return Ok(Self {
@@ -157,7 +161,7 @@ impl Pin {
         }
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // An open file takes appends without its name, too. No other pin has the same one.
-        if self.fs.len(&self.path)?.is_none() {
+        if self.fs.len(&self.path)?.is_none() && !planted!("hold_by_removed_pin") {
             let found = "no such file: the directory may hold another database now";
             return Err(Corruption::new(0, "pin", "the file that this reader has locked", found).of(&self.path));
         }
@@ -215,6 +219,8 @@ struct PinsState {
     waiting: BTreeMap<PathBuf, Waiting>,
     /// Readers at the last look.
     readers: u64,
+    /// Not all of them could be found out then.
+    is_unknown: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +228,15 @@ struct Waiting {
     number: u64,
     removed_at: Position,
     bytes: u64,
+}
+
+/// What whoever asks the pins has to do.
+#[derive(Debug, Default)]
+pub(crate) struct PinsAnswer {
+    /// Files that have waited for readers, which none needs any more: they are to be removed.
+    pub free: Vec<PathBuf>,
+    /// Why it is unknown who reads, if it was known before: this is to be told.
+    pub unknown: Option<Error>,
 }
 
 /// What readers hold.
@@ -239,7 +254,7 @@ impl Pins {
     /// The pins of the database in `dir`.
     #[must_use]
     pub fn of(dir: &Dir, number: fn(&str) -> Option<u64>) -> Arc<Self> {
-        let state = PinsState { position: Position::LAST, waiting: BTreeMap::new(), readers: 0 };
+        let state = PinsState { position: Position::LAST, waiting: BTreeMap::new(), readers: 0, is_unknown: false };
         let (fs, readers) = (Arc::clone(dir.file_system()), dir.path().join(READERS));
         Arc::new(Self { fs, readers, number, state: Mutex::new(state) })
     }
@@ -257,39 +272,34 @@ impl Pins {
         }
     }
 
-    /// Whether the file at `path`, which the manifest no longer names, has to stay for a reader. It is removed later
-    /// then. Also removes what nobody needs any more.
-    pub(crate) fn keeps(&self, path: &Path) -> bool {
+    /// Whether the file at `path`, which the manifest no longer names, has to stay for a reader. It is among those to
+    /// be removed later then.
+    pub(crate) fn keeps(&self, path: &Path) -> (bool, PinsAnswer) {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let Some(number) = (self.number)(name) else { return false };
+        let Some(number) = (self.number)(name) else { return (false, PinsAnswer::default()) };
         if planted!("delete_without_asking") {
-            return false;
+            return (false, PinsAnswer::default());
         }
         let mut state = self.state();
-        let held = self.look(&mut state);
+        let (held, unknown) = self.look(&mut state);
         if !held.is_empty() {
             let removed_at = state.position;
             let bytes = state.waiting.get(path).map_or_else(|| self.bytes_of(path), |waiting| waiting.bytes);
             state.waiting.entry(path.into()).or_insert(Waiting { number, removed_at, bytes });
         }
-        let free = self.take_free(&mut state, &held);
-        let keeps = state.waiting.contains_key(path);
-        drop(state);
-        self.remove_all(free.iter().filter(|free| *free != path));
-        keeps
+        let mut free = self.take_free(&mut state, &held);
+        free.retain(|free| free != path);
+        (state.waiting.contains_key(path), PinsAnswer { free, unknown })
     }
 
-    /// Removes what nobody needs any more, and says what is left.
-    pub fn release(&self) -> PinTotals {
+    /// What is left when the files are removed that nobody needs any more.
+    pub(crate) fn release(&self) -> (PinTotals, PinsAnswer) {
         let mut state = self.state();
-        let held = self.look(&mut state);
+        let (held, unknown) = self.look(&mut state);
         let free = self.take_free(&mut state, &held);
         let files = state.waiting.len() as u64;
         let bytes = state.waiting.values().map(|waiting| waiting.bytes).sum();
-        let totals = PinTotals { readers: state.readers, files, bytes };
-        drop(state);
-        self.remove_all(free.iter());
-        totals
+        (PinTotals { readers: state.readers, files, bytes }, PinsAnswer { free, unknown })
     }
 
     fn bytes_of(&self, path: &Path) -> u64 {
@@ -305,26 +315,25 @@ impl Pins {
         free
     }
 
-    fn remove_all<'a>(&self, free: impl Iterator<Item = &'a PathBuf>) {
-        for path in free {
-            // What stays takes space only; the next opening removes what the manifest does not name.
-            let _left_to_the_next_opening = self.fs.remove(path);
-        }
-    }
-
-    /// What readers hold now. Removes the pins of readers that have ended.
-    fn look(&self, state: &mut PinsState) -> Vec<Need> {
-        let held = match self.fs.list(&self.readers) {
-            Ok(pins) => pins.iter().filter_map(|pin| self.look_at(pin)).collect(),
+    /// What readers hold now; and why that is unknown, if it has just become so. Removes the pins of readers that have
+    /// ended.
+    fn look(&self, state: &mut PinsState) -> (Vec<Need>, Option<Error>) {
+        let mut unknown = None;
+        let held: Vec<Need> = match self.fs.list(&self.readers) {
+            Ok(pins) => pins.iter().filter_map(|pin| self.look_at(pin, &mut unknown)).collect(),
             // Not if one of the pins was gone when the list came to it.
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound && self.is_without_readers() => {
                 Vec::new()
             }
             // Nobody knows who reads.
-            Err(_) => vec![Need::EVERYTHING],
+            Err(error) => {
+                unknown = Some(error);
+                vec![Need::EVERYTHING]
+            }
         };
         state.readers = held.len() as u64;
-        held
+        let was_unknown = std::mem::replace(&mut state.is_unknown, unknown.is_some());
+        (held, unknown.filter(|_| !was_unknown))
     }
 
     /// Whether no reader has ever been there.
@@ -332,7 +341,7 @@ impl Pins {
         matches!(self.fs.kind(&self.readers), Ok(None))
     }
 
-    fn look_at(&self, pin: &Path) -> Option<Need> {
+    fn look_at(&self, pin: &Path, unknown: &mut Option<Error>) -> Option<Need> {
         match self.fs.lock(pin, LockMode::Shared) {
             Ok(lock) if !planted!("keep_stale_pins") => {
                 let _taken_for_nobody_next_time = self.fs.remove(pin);
@@ -340,7 +349,13 @@ impl Pins {
                 None
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => None,
-            _ => Some(self.read(pin).unwrap_or(Need::EVERYTHING)),
+            held => {
+                // Otherwise it is locked: its reader lives.
+                if let Err(error @ Error::Io { .. }) = held {
+                    *unknown = unknown.take().or(Some(error));
+                }
+                Some(self.read(pin).unwrap_or(Need::EVERYTHING))
+            }
         }
     }
 

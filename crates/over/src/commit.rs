@@ -36,14 +36,14 @@ impl<I: ForeignIndex> Core<I> {
         self.health.well()?;
         self.wait_for_room()?;
         // Under the lock: the next commit must not append behind a part of this one.
-        let is_full = {
+        let has_filled = {
             let mut log = hold(&self.log);
             self.health.guard("a commit", || self.commit_batch(&mut log, batch))?
         };
-        self.note_written(batch, is_full)
+        self.note_written(batch, has_filled)
     }
 
-    /// Commits a batch, by who holds the commit lock. Returns whether it has filled the newest layer.
+    /// Commits a batch, by who holds the commit lock. Returns whether the newest layer was full, or the logs are.
     fn commit_batch(&self, log: &mut Log, batch: &Batch) -> Result<bool> {
         self.health.well()?;
         let mut entries = Vec::with_capacity(batch.len());
@@ -55,7 +55,8 @@ impl<I: ForeignIndex> Core<I> {
         if is_full {
             self.seal_held(log)?;
         }
-        Ok(is_full)
+        // Deletes of a few keys, and empty values, fill neither layers nor value files.
+        Ok(is_full || log.bytes() > self.options.log_bytes)
     }
 
     /// Writes a value to its file if it is to be separated.
@@ -109,13 +110,13 @@ impl<I: ForeignIndex> Core<I> {
         self.commit_moves(log, &current)
     }
 
-    /// Starts work that a commit has left.
-    fn note_written(&self, batch: &Batch, is_full: bool) -> Result<()> {
+    /// Starts work that a commit has left. It is due at once if a layer or the logs are full.
+    fn note_written(&self, batch: &Batch, has_filled: bool) -> Result<()> {
         let bytes: usize =
             batch.ops().map(|op| if let WriteOp::Put { value, .. } = op { value.len() } else { 0 }).sum();
         let each = (self.settings.now().file_bytes / 16).clamp(1 << 10, 1 << 20);
         let before = self.counters.put_bytes.fetch_add(bytes as u64, Relaxed);
-        let is_due = is_full || before / each != (before + bytes as u64) / each;
+        let is_due = has_filled || before / each != (before + bytes as u64) / each;
         match self.options.workers {
             Workers::Thread if is_due => {
                 self.note_space();

@@ -51,9 +51,7 @@ const SLOTS_PER_GROUP: usize = 2;
 pub(crate) fn open<I: ForeignIndex>(env: &Env, path: &Path, index: I, options: Options) -> Result<Core<I>> {
     options.check()?;
     let dir = Dir::new(Arc::clone(&env.fs), path);
-    dir.create_dir()?;
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    dir.sibling(above).sync()?;
+    dir.create_dir_durably()?;
     let (dir, lock) = dir.lock_for_use(names::LOCK, LockMode::Exclusive, appending(&options))?;
     restore_names(&dir, true)?;
     let files = Files::list(&dir)?;

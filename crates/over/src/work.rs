@@ -5,8 +5,9 @@ use std::{
     sync::atomic::Ordering::Relaxed,
 };
 
-use bifold_contract::{Result, ValueEdit, planted};
-use bifold_values::placement::{GcJob, SpacePressure};
+use bifold_contract::{Error, FileId, Result, ValueEdit, planted};
+use bifold_format::names::{self, FileKind};
+use bifold_values::placement::{GcClaim, GcJob, SpacePressure};
 
 use crate::{
     core::{Core, Upto, hold},
@@ -111,22 +112,39 @@ impl<I: ForeignIndex> Core<I> {
     fn run(&self, job: &dyn GcJob) -> Result<()> {
         // The values of a commit under way are in files that no address leads to yet.
         drop(hold(&self.log));
+        let left_out_before = self.left_out_of(job.claim());
         match job.run(&Verbs { core: self }) {
             Ok(_) => {
                 self.counters.gc_jobs.fetch_add(1, Relaxed);
                 Ok(())
             }
-            Err(error) if error.is_unreadable() => {
-                let files = &job.claim().files;
-                let name = |id| self.dir.file(&bifold_format::names::value(id));
-                let named = files.iter().copied().find(|&id| error.path() == Some(&name(id)));
-                let blamed = named.map_or_else(|| files.clone(), |id| vec![id]);
-                let new = blamed.into_iter().filter(|&id| self.values.leave_out(id, &error)).count();
-                // Without a file to blame, the same job would be picked again and again.
-                if new > 0 { Ok(()) } else { self.health.watch(Err(error)) }
-            }
+            Err(error) if error.is_unreadable() && self.leave_out((job.claim(), left_out_before), &error) => Ok(()),
+            // Without a file to blame, the same job would be picked again and again.
             Err(error) => self.health.watch(Err(error)),
         }
+    }
+
+    /// Leaves out the value file that an error names, whether or not the job has taken it; or else all that it has
+    /// taken, unless it has left out the file that it was about by itself. So many of its files were left out when it
+    /// began. Returns whether anything was not left out before.
+    fn leave_out(&self, (claim, before): (&GcClaim, usize), why: &Error) -> bool {
+        let is_new = self.value_file_of(why).is_some_and(|id| self.values.leave_out(id, why));
+        if is_new || self.left_out_of(claim) > before && !planted!("over_overlooks_left_out") {
+            return true;
+        }
+        claim.files.iter().filter(|&&id| self.values.leave_out(id, why)).count() > 0
+    }
+
+    /// How many files of a GC job are left out.
+    fn left_out_of(&self, claim: &GcClaim) -> usize {
+        claim.files.iter().filter(|&&id| self.values.is_left_out(id)).count()
+    }
+
+    /// The value file in our directory that an error is about.
+    fn value_file_of(&self, why: &Error) -> Option<FileId> {
+        let path = why.path()?;
+        let FileKind::Value(id) = names::parse(path.file_name()?.to_str()?) else { return None };
+        (*path == *self.dir.file(&names::value(id))).then_some(id)
     }
 
     /// Collects all garbage, whatever the target, and waits for the end.

@@ -8,11 +8,13 @@
 //!
 //! Required for any damage: no panic; no more file system calls than a multiple of what a sound database takes, so
 //! nothing loops; never more memory than the files' bytes and the `memory_limit`; every error names a file of the
-//! database. Unless checksums were forged, no answer is wrong: each value was once written to its key, and a database
-//! that opens holds the state after a commit. That state includes all acknowledged commits unless the damage looks
-//! like a crash.
+//! database. Unless checksums were forged, no answer is wrong: each value was once written to its key, a get finds what
+//! iterating yields, and a database that opens holds the state after a commit. That state includes all acknowledged
+//! commits unless the damage looks like a crash, or a killed process has left the database (see [`Tails`]).
 
 mod mutate;
+#[cfg(test)]
+mod tests;
 
 use std::{
     collections::BTreeSet,
@@ -24,7 +26,7 @@ use std::{
 };
 
 use bifold::{
-    Access, Db, Durability, Error, Options, PlacementKind,
+    Access, Db, Durability, Error, Options, PlacementKind, Value,
     salvage::{Salvage, SalvageOptions},
 };
 use bifold_io::{
@@ -39,7 +41,7 @@ use crate::{
     driver::{Blind, Driver},
     env::{self, Files},
     history::{Flavor, History, Mix, Op},
-    model::{Crash, Model, NAMES},
+    model::{CommitNo, Contents, Crash, Entries, Model, NAMES},
     options::OptionSet,
     random::Random,
     read::{self, Trouble},
@@ -193,23 +195,52 @@ impl Fixture {
         Ok(Calls { max: most * CALLS_FACTOR + CALLS_MORE })
     }
 
-    /// Opens and reads in every way. Returns the contents, as far as iterating yields them.
-    fn read_all(&self, env: &bifold::Env, access: Access) -> Result<Option<crate::model::Contents>, Trouble> {
+    /// The last commit that nothing but damage may cost.
+    fn acknowledged(&self) -> CommitNo {
+        self.model.floor(if self.is_killed { Crash::Kill } else { Crash::Power })
+    }
+
+    /// Opens and reads in every way. Returns what iterating yields.
+    fn read_all(&self, env: &bifold::Env, access: Access) -> Result<Contents, Trouble> {
         let db = Db::open_in(env.clone(), env::DIR, self.options(access))?;
         let stats = db.stats();
         std::hint::black_box(format!("{stats:?}"));
+        let contents = read::contents(&db);
+        // All gets are made, whatever the first wrong one is: after forged damage a later one may panic.
+        let mut judged = Ok(());
         for (at, name) in NAMES.iter().enumerate() {
             let (Some(tree), Some(id)) = (db.existing_keyspace(name)?, self.model.current(at as u8)) else { continue };
+            let entries = contents.as_ref().ok().and_then(|contents| contents.get(*name));
             for key in self.model.keys(id) {
-                if let Ok(Some(value)) = tree.get(key)
-                    && !self.model.has_ever_held(id, key, &value)
+                let found = tree.get(key);
+                if let Ok(Some(value)) = &found
+                    && !self.model.has_ever_held(id, key, value)
                 {
-                    return Err(Trouble::wrong(format!("get {}: a value never written", key.escape_ascii())));
+                    let what = format!("get {}: a value never written", key.escape_ascii());
+                    judged = judged.and(Err(Trouble::wrong(what)));
                 }
+                judged = judged.and_then(|()| judge_get(key, found, entries));
             }
         }
-        read::contents(&db).map(Some)
+        judged.and(contents)
     }
+}
+
+/// Requires that a get finds what iterating yields, which are these `entries`, or an error that names a file. Without
+/// entries iterating has ended with an error.
+fn judge_get(key: &[u8], found: bifold::Result<Option<Value>>, entries: Option<&Entries>) -> Result<(), Trouble> {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return names_a_file(&error).map_err(|t| t.during(format!("get {}", key.escape_ascii()))),
+    };
+    let Some(entries) = entries else { return Ok(()) };
+    let there = entries.binary_search_by(|(other, _)| (**other).cmp(key)).ok().map(|at| &entries[at].1);
+    if found.as_ref() == there {
+        return Ok(());
+    }
+    let len = |value: Option<&Value>| value.map_or("nothing".to_owned(), |value| format!("{} bytes", value.len()));
+    let (found, there) = (len(found.as_ref()), len(there));
+    Err(Trouble::wrong(format!("get {}: it finds {found}, iterating {there}", key.escape_ascii())))
 }
 
 /// How many file system calls a check of a database may take.
@@ -297,19 +328,26 @@ impl Look<'_> {
             Ok((Err(Trouble::Refused(error)), _)) => return names_a_file(&error),
             Ok((Err(wrong), _)) => return Err(wrong),
         };
-        let Some(contents) = contents.filter(|_| !self.change.kind.is_forged()) else { return Ok(()) };
+        if self.change.kind.is_forged() {
+            return Ok(());
+        }
         report.count("damaged databases that answer", 1);
         let model = &self.fixture.model;
-        let acknowledged = model.floor(if self.fixture.is_killed { Crash::Kill } else { Crash::Power });
-        let may_be_lost = self.change.passes_for_a_crash()
-            || (self.fixture.is_killed && tails() == Tails::MayBeLost)
-            || reported == Reported::Yes;
-        let floor = if may_be_lost { 0 } else { acknowledged };
-        let fits = model.check_between(&contents, floor..=model.head());
+        let fits = model.check_between(&contents, self.floor(reported, tails())..=model.head());
         let state = fits.map_err(|m| Trouble::wrong(m.to_string()))?;
-        let is_silent = state < acknowledged && reported == Reported::No && !self.change.passes_for_a_crash();
+        let is_lost = state < self.fixture.acknowledged();
+        let is_silent = is_lost && reported == Reported::No && !self.change.passes_for_a_crash();
         report.count("commits behind damage lost without a word", u64::from(is_silent));
         Ok(())
+    }
+
+    /// The first commit whose state the database may hold. What looks like a crash may cost commits. Damage that
+    /// verification reports may not, since a database without its commits must not open; except in the logs and the
+    /// manifest of a killed database, where nothing may tell which commits there were behind the damage.
+    fn floor(&self, reported: Reported, tails: Tails) -> CommitNo {
+        let is_known = reported == Reported::Yes && self.change.touched.iter().all(|path| names_commits(path));
+        let may_be_lost = self.fixture.is_killed && (is_known || tails == Tails::MayBeLost);
+        if may_be_lost || self.change.passes_for_a_crash() { 0 } else { self.fixture.acknowledged() }
     }
 
     /// Whether more than an answer is wrong with a forged database: forged checksums permit any answer.
@@ -416,4 +454,9 @@ impl fmt::Display for Mutation {
 /// Whether a crash can truncate this file.
 fn is_appended(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "log" || extension == "val")
+}
+
+/// Whether this file says which commits there are.
+fn names_commits(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "log") || path.ends_with("MANIFEST")
 }

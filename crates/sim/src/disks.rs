@@ -1,5 +1,6 @@
-//! A real disk, full to its last byte: a process puts until nothing more fits, a filler takes the rest, the process
-//! is killed. What it leaves must open, and it must be possible to read it, to empty it and to write to it again.
+//! A real disk, full to its last byte: a process puts until it is told that the disk is full, and nothing may have
+//! failed by then. A filler takes the rest, the process is killed. What it leaves must open, and it must be possible to
+//! read it, to empty it and to write to it again.
 //!
 //! ```text
 //! disk DIR                     for each placement: fill, kill, check; one line for each check that fails
@@ -19,7 +20,7 @@ use std::{
 };
 
 use bifold::{
-    Access, Db, KeyspaceOptions, Options, PlacementKind, Workers,
+    Access, Db, Error, KeyspaceOptions, Options, PlacementKind, Workers,
     options::{HashKv, Values},
 };
 
@@ -44,6 +45,9 @@ const FREED_PERCENT: u64 = 40;
 
 /// Room that a full disk gets back at the end.
 const ROOM_BYTES: u64 = 8 << 20;
+
+/// A disk takes so many puts at least. They have less than a megabyte, and there is room for more than ten.
+const PUTS_MIN: u64 = 100;
 
 /// A filling process writes this when the disk is full.
 const FULL: u8 = 0;
@@ -83,21 +87,43 @@ fn value(n: u64) -> Vec<u8> {
 /// Puts until the disk is full, fills the rest, and waits to be killed.
 ///
 /// # Errors
-/// The database's at opening it.
+/// The database's at opening it; what a put has failed with before the disk was full.
 pub fn fill(dir: &Path, placement: &str) -> Result<(), Trouble> {
     fill_up(&room(dir), ROOM_BYTES);
     let db = Db::open_with(dir.join(placement), options(placement)?)?;
     let mut out = std::io::stdout();
     let mut say = |what: u8| out.write_all(&[what]).and_then(|()| out.flush());
-    for n in 0.. {
-        if db.put(key(n), value(n)).is_err() || say(PUT).is_err() {
-            break;
-        }
-    }
+    put_until_full(&db, || say(PUT).is_ok())?;
     fill_up(&filler(dir), u64::MAX);
     let _nobody_listens = say(FULL);
     thread::sleep(PATIENCE);
     Ok(())
+}
+
+/// Puts until the disk is full, or somebody who is told of each put has heard enough.
+///
+/// # Errors
+/// See [`is_only_full`].
+fn put_until_full(db: &Db, mut tell: impl FnMut() -> bool) -> Result<(), Trouble> {
+    for n in 0.. {
+        match db.put(key(n), value(n)) {
+            Ok(()) if tell() => {}
+            Ok(()) => break,
+            Err(error) => {
+                return is_only_full(error, db.stats().poisoned).map_err(|t| t.during(format!("put number {n}")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Requires of a put's error that it says that the disk is full, before anything has failed.
+fn is_only_full(error: Error, poisoned: Option<String>) -> Result<(), Trouble> {
+    match (error, poisoned) {
+        (Error::Full { .. }, None) => Ok(()),
+        (Error::Full { .. }, Some(cause)) => Err(Trouble::wrong(format!("refused too late: {cause}"))),
+        (error, _) => Err(error.into()),
+    }
 }
 
 fn filler(dir: &Path) -> PathBuf {
@@ -255,6 +281,9 @@ fn fill_and_check(program: &Path, dir: &Path, placement: &str) -> Result<u64, Tr
         let status = child.0.wait().map_err(trouble)?;
         return Err(Trouble::wrong(format!("after {acknowledged} puts the process ended by itself: {status}")));
     }
+    if acknowledged < PUTS_MIN {
+        return Err(Trouble::wrong(format!("only {acknowledged} puts fit on the disk, not even {PUTS_MIN}")));
+    }
     drop(child);
     let checked =
         Command::new(program).arg("disk-check").arg(dir).args([placement, &acknowledged.to_string()]).status();
@@ -263,5 +292,45 @@ fn fill_and_check(program: &Path, dir: &Path, placement: &str) -> Result<u64, Tr
         Ok(acknowledged)
     } else {
         Err(Trouble::wrong(format!("after {acknowledged} puts and a kill: {status}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bifold::Durability;
+    use bifold_io::{
+        faulty::{Fault, FaultKind, FaultyFs, Persistence},
+        memory::MemoryFs,
+    };
+
+    use super::*;
+    use crate::{env, options::OptionSet};
+
+    #[test]
+    fn a_put_that_fails_for_another_reason_does_not_count_as_a_full_disk() {
+        let faulty = FaultyFs::over_memory(MemoryFs::default());
+        let options = OptionSet::new(0, 0, Durability::Buffered).database;
+        let db = Db::open_in(env::over(Arc::new(faulty.clone())), env::DIR, options).unwrap();
+        let mut puts = 0;
+        let filled = put_until_full(&db, || {
+            puts += 1;
+            if puts == 3 {
+                let at = faulty.calls() + 1;
+                faulty.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Sticky });
+            }
+            puts < 100
+        });
+        assert!(filled.is_err_and(|trouble| trouble.to_string().contains("put number 3")), "after {puts} puts");
+        assert_eq!(puts, 3);
+    }
+
+    #[test]
+    fn a_full_disk_counts_only_as_long_as_nothing_has_failed() {
+        let full = || Error::Full { path: "/disk".into(), free_bytes: 1, needed_bytes: 2 };
+        assert!(is_only_full(full(), None).is_ok());
+        assert!(is_only_full(full(), Some("cannot append".into())).is_err());
+        assert!(is_only_full(full().poisoned(), None).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Every sync in turn, of every kind of file, in every placement, while real threads create and drop keyspaces: the
 //! sync fails, or power is lost during it. Flushes of several keyspaces run at once, and several threads write one of
-//! them. Every commit reported as durable must be durable.
+//! them. Every commit reported as durable must be durable, and so must each creation and each drop of a keyspace.
 //!
 //! ```text
 //! writers ── Sync commits to two keyspaces ──┐
@@ -103,8 +103,21 @@ impl SyncKind {
 #[derive(Clone, Debug, Default)]
 struct Progress {
     acked: [CommitNo; WRITERS as usize],
-    /// For each keyspace created: whether its commit was acknowledged, and whether its drop was begun.
-    made: BTreeMap<String, (bool, bool)>,
+    /// How far each keyspace has come that was created.
+    made: BTreeMap<String, MadeState>,
+}
+
+/// How far a keyspace has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum MadeState {
+    /// Its creation was acknowledged.
+    Created,
+    /// And its commit.
+    Filled,
+    /// Its drop was begun.
+    Dropping,
+    /// And acknowledged.
+    Dropped,
 }
 
 /// A power loss: what was acknowledged before it, what was begun after it, and the files.
@@ -220,17 +233,21 @@ impl SyncRun {
         let mut random = Random::new(self.seed, "made");
         for number in 0..MADE_MAX {
             let name = format!("made{number:02}");
+            let note = |state| {
+                hold(&self.progress).made.insert(name.clone(), state);
+            };
             let Ok(made) = self.db.keyspace(&name, self.options.clone()) else { return };
-            hold(&self.progress).made.insert(name.clone(), (false, false));
+            note(MadeState::Created);
             if self.is_over() || self.fill(&made, number).is_err() {
                 return;
             }
-            hold(&self.progress).made.insert(name.clone(), (true, false));
+            note(MadeState::Filled);
             if random.chance(50) {
-                hold(&self.progress).made.insert(name.clone(), (true, true));
+                note(MadeState::Dropping);
                 if self.db.drop_keyspace(&name).is_err() {
                     return;
                 }
+                note(MadeState::Dropped);
             }
         }
     }
@@ -300,10 +317,19 @@ fn judge(seed: u64, options: &Options, (before, after, lost): Picture) -> Result
 
 /// Checks the keyspaces created meanwhile and removes them from the contents.
 fn judge_made(contents: &mut Contents, before: &Progress, after: &Progress) -> Result<(), Trouble> {
-    for (name, &(acked, _)) in &before.made {
-        let is_dropped = after.made.get(name).is_some_and(|made| made.1);
-        if acked && !is_dropped && contents.get(name).is_none_or(Vec::is_empty) {
-            return Err(Trouble::wrong(format!("the acknowledged commit to keyspace `{name}` is lost")));
+    for (name, &state) in &before.made {
+        let may_be_gone = after.made.get(name).is_some_and(|&later| later >= MadeState::Dropping);
+        match contents.get(name) {
+            Some(_) if state == MadeState::Dropped => {
+                return Err(Trouble::wrong(format!("keyspace `{name}` is back, and its drop was acknowledged")));
+            }
+            None if !may_be_gone => {
+                return Err(Trouble::wrong(format!("keyspace `{name}` is lost, and its creation was acknowledged")));
+            }
+            Some(entries) if state == MadeState::Filled && !may_be_gone && entries.is_empty() => {
+                return Err(Trouble::wrong(format!("the acknowledged commit to keyspace `{name}` is lost")));
+            }
+            _ => {}
         }
     }
     let made: Vec<String> = contents.keys().filter(|name| name.starts_with("made")).cloned().collect();
@@ -315,4 +341,41 @@ fn judge_made(contents: &mut Contents, before: &Progress, after: &Progress) -> R
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold::Value;
+
+    use super::{
+        MadeState::{Created, Dropped, Dropping, Filled},
+        *,
+    };
+
+    /// Judges keyspace number 0, which has come so far before and after a power loss, and has this value then.
+    fn judged(before: MadeState, after: MadeState, found: Option<Option<Vec<u8>>>) -> bool {
+        let name = "made00".to_owned();
+        let progress = |state| Progress { made: BTreeMap::from([(name.clone(), state)]), ..Progress::default() };
+        let entries = |value: Option<Vec<u8>>| value.map(|value| (Box::<[u8]>::from(&b"key"[..]), Value::from(value)));
+        let mut contents: Contents =
+            found.map(|value| (name.clone(), entries(value).into_iter().collect())).into_iter().collect();
+        judge_made(&mut contents, &progress(before), &progress(after)).is_ok()
+    }
+
+    #[test]
+    fn creations_and_drops_that_were_acknowledged_are_there() {
+        let (gone, empty, whole) = (None, Some(None), Some(Some(value_of(0))));
+        for (before, after, may_be) in [
+            (Created, Created, [false, true, true]),
+            (Created, Dropping, [true, true, true]),
+            (Filled, Filled, [false, false, true]),
+            (Filled, Dropped, [true, true, true]),
+            (Dropping, Dropping, [true, true, true]),
+            (Dropped, Dropped, [true, false, false]),
+        ] {
+            let judged = [&gone, &empty, &whole].map(|found| judged(before, after, found.clone()));
+            assert_eq!(judged, may_be, "{before:?}, then {after:?}: gone, empty, whole");
+        }
+        assert!(!judged(Filled, Filled, Some(Some(value_of(1)))), "what nobody has put");
+    }
 }

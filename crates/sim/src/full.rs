@@ -1,5 +1,5 @@
 //! A full disk: puts until they are refused, which poisons nothing. Then the same process continues, or another one
-//! after a kill, or others fill the disk to the last byte.
+//! after a kill; or others fill the disk to the last byte, and the process closes the database or is killed.
 //!
 //! Required: everything acknowledged is there, also on the full disk; a full disk can be opened; half of the entries
 //! can be deleted, a compaction frees their space, and puts succeed again, all without any additional room.
@@ -56,13 +56,21 @@ fn fill_and_empty(seed: u64, report: &mut Report) -> Result<(), Trouble> {
         return Err(Trouble::wrong(format!("puts were refused too late: {poisoned}")));
     }
     check(&db, &mut model).map_err(|t| t.during("reads on the full disk"))?;
-    let db = match random.below(3) {
-        0 => db,
-        1 => killed_and_opened(&fs, &options, db, &mut model)?,
-        _ => {
-            filled_by_others(&fs, &options, db, &mut model, report)?;
-            fs.set_capacity(Some(capacity));
-            open(&fs, &options).map_err(|t| t.during("open after others have freed their space"))?
+    // The seed alone decides, so that a few seeds go all ways.
+    let (fs, db) = match seed % 4 {
+        0 => (fs, db),
+        1 => {
+            let left = killed(&fs, db, report);
+            let db = opened_after_a_kill(&left, &options, &mut model)?;
+            (left, db)
+        }
+        end => {
+            fs.set_capacity(Some(fs.used_bytes()));
+            let left = if end == 2 { closed(fs, db) } else { killed(&fs, db, report) };
+            filled_by_others(&left, &options, &mut model, report)?;
+            left.set_capacity(Some(capacity));
+            let db = open(&left, &options).map_err(|t| t.during("open after others have freed their space"))?;
+            (left, db)
         }
     };
     empty(&fs, &db, &mut model)?;
@@ -71,9 +79,23 @@ fn fill_and_empty(seed: u64, report: &mut Report) -> Result<(), Trouble> {
     verify_is_clean(&fs)
 }
 
-/// The full disk, after its process was killed.
-fn killed_and_opened(fs: &MemoryFs, options: &Options, db: Db, model: &mut Model) -> Result<Db, Trouble> {
+/// What the process leaves that has `db` open if it is killed now.
+fn killed(fs: &MemoryFs, db: Db, report: &mut Report) -> MemoryFs {
+    let left = fs.fork();
+    // It closes files that nobody looks at any more.
     drop(db);
+    report.count("full disks after a kill", 1);
+    left
+}
+
+/// What it leaves if it closes the database, or tries to.
+fn closed(fs: MemoryFs, db: Db) -> MemoryFs {
+    drop(db);
+    fs
+}
+
+/// The full disk, after its process was killed.
+fn opened_after_a_kill(fs: &MemoryFs, options: &Options, model: &mut Model) -> Result<Db, Trouble> {
     let frozen = Options { access: Access::ReadOnly, ..options.clone() };
     check(&open(fs, &frozen).map_err(|t| t.during("open read-only on the full disk"))?, model)?;
     let db = open(fs, options).map_err(|t| t.during("open on the full disk"))?;
@@ -81,17 +103,9 @@ fn killed_and_opened(fs: &MemoryFs, options: &Options, db: Db, model: &mut Model
     Ok(db)
 }
 
-/// Others take the rest of the disk, to the last byte. With a `RESERVE` it can be opened all the same, and what is
-/// refused there is refused before anything changes.
-fn filled_by_others(
-    fs: &MemoryFs,
-    options: &Options,
-    db: Db,
-    model: &mut Model,
-    report: &mut Report,
-) -> Result<(), Trouble> {
-    fs.set_capacity(Some(fs.used_bytes()));
-    drop(db);
+/// Others have taken the rest of the disk, to the last byte. With a `RESERVE` it can be opened all the same, and what
+/// is refused there is refused before anything changes.
+fn filled_by_others(fs: &MemoryFs, options: &Options, model: &mut Model, report: &mut Report) -> Result<(), Trouble> {
     let has_reserve = bifold_io::fs::FileSystem::len(fs, &Path::new(env::DIR).join("RESERVE"))?.is_some();
     match open(fs, options) {
         Err(Trouble::Refused(error)) if !has_reserve && error.is_full() => {
@@ -160,4 +174,24 @@ fn check(db: &Db, model: &mut Model) -> Result<(), Trouble> {
     let n = model.check(&contents, Crash::Kill).map_err(|m| Trouble::wrong(m.to_string()))?;
     model.cut_back_to(n);
     read::compare_everything(db, model, n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_process_closes_nothing() {
+        for seed in [0, 1] {
+            let (fs, options) = (env::disk(seed), OptionSet::new(seed, 0, Durability::Buffered).database);
+            let db = open(&fs, &options).unwrap();
+            db.put("key", "value").unwrap();
+            let before = fs.ops();
+            let left = killed(&fs, db, &mut Report::default());
+            assert_eq!(left.ops(), before, "seed {seed}: calls of closing are in what it leaves");
+            assert!(fs.ops() > before, "seed {seed}: closing makes no call");
+            let found = open(&left, &options).unwrap().get("key").unwrap();
+            assert_eq!(found.as_deref(), Some(&b"value"[..]), "seed {seed}");
+        }
+    }
 }

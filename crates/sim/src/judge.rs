@@ -6,10 +6,13 @@
 //! 4. No unreferenced file is left, and `verify` finds nothing wrong.
 //! 5. What it serves survives a power loss right after (recovery makes durable what it serves).
 //! 6. It continues to work: more operations, closed, opened, read.
+//! 7. `verify` finds nothing wrong before anything is repaired, either. It may refuse where there is no database yet,
+//!    and where a crash in a recovery has left a file under its other name.
 
 use std::path::Path;
 
-use bifold::{Db, Value};
+use bifold::{Db, Error, Value};
+use bifold_format::names;
 use bifold_io::{
     FileSystem, LockMode,
     fs::{APPENDS_NAME, Appending, DirLock, DirUse},
@@ -52,6 +55,9 @@ impl Judge {
     /// # Errors
     /// The first promise that is not kept.
     pub fn judge(&self, image: &MemoryFs, model: &Model, crash: Crash, depth: Depth) -> Result<CommitNo, Trouble> {
+        if depth == Depth::Thorough {
+            verify_as_found(&image.fork())?;
+        }
         let db = self.open(image, model).map_err(|e| e.during("open after the crash"))?;
         let contents = read::contents(&db).map_err(|t| t.during("reading after the crash"))?;
         let n = match self.set.keeps_all_changes() {
@@ -119,6 +125,18 @@ fn first_difference(a: &Contents, b: &Contents) -> Option<String> {
         let at = (0..left.len().max(right.len())).find(|&at| left.get(at) != right.get(at))?;
         Some(format!("{name}: entry {at}: {:?} became {:?}", show(left.get(at)), show(right.get(at))))
     })
+}
+
+/// Runs the offline check on what a crash has left, before anything repairs it. It may refuse where it cannot know.
+fn verify_as_found(image: &MemoryFs) -> Result<(), Trouble> {
+    let dir = Path::new(env::DIR);
+    let is_new = image.len(&dir.join(names::MANIFEST))?.is_none();
+    let is_halfway = || image.files().iter().any(|path| path.extension().is_some_and(|end| end == "again"));
+    match verify_is_clean(image) {
+        Err(Trouble::Refused(Error::NotFound { .. })) if is_new => Ok(()),
+        Err(Trouble::Refused(Error::InvalidArgument { .. })) if is_halfway() => Ok(()),
+        verified => verified.map_err(|t| t.during("before the repair")),
+    }
 }
 
 /// Runs the offline check and requires that it finds nothing.
@@ -195,4 +213,86 @@ pub fn no_orphans(image: &MemoryFs, dir: &Path, db: &Db) -> Result<(), Trouble> 
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::PathBuf, sync::Arc};
+
+    use bifold::{Durability, PlacementKind};
+    use bifold_io::faulty::{Fault, FaultKind, FaultyFs, Persistence};
+
+    use super::*;
+    use crate::{
+        history::{Op, Write},
+        value::Spec,
+    };
+
+    /// A database that is open, with values in files and commits in the log.
+    fn eight_puts() -> (MemoryFs, Driver<Blind>) {
+        let mut set = OptionSet::new(1, 0, Durability::Buffered);
+        set.keyspaces[0].placement = PlacementKind::WiscKey;
+        set.keyspaces[0].values.separate_from_bytes = Some(1);
+        set.database.keyspace = set.keyspaces[0].clone();
+        let fs = MemoryFs::default();
+        let mut driver = Driver::new(env::simulated(&fs), env::DIR.as_ref(), set, Model::default(), Blind);
+        driver.open().unwrap();
+        for key in 0..8 {
+            driver.step(&Op::Write(Write::Put(0, key, Spec { tag: u32::from(key), len: 300 }))).unwrap();
+        }
+        (fs, driver)
+    }
+
+    #[test]
+    fn what_verification_finds_before_the_repair_counts() {
+        let (fs, driver) = eight_puts();
+        let judge = Judge { set: driver.set().clone(), seed: 1, extras: Extras::default() };
+        let judged = |image: &MemoryFs, depth| judge.judge(image, &driver.model, Crash::Kill, depth);
+        judged(&fs.fork(), Depth::Thorough).unwrap();
+        let is_of_values = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "val");
+        let damaged = fs.fork();
+        let path = damaged.files().iter().find(is_of_values).unwrap().clone();
+        // No crash leaves this behind the last record; opening cuts it off.
+        damaged.write_durable(&path, &[damaged.read(&path).unwrap(), vec![0xA5; 600]].concat());
+        judged(&damaged.fork(), Depth::Quick).unwrap();
+        let trouble = judged(&damaged, Depth::Thorough).unwrap_err().to_string();
+        assert!(trouble.starts_with("before the repair: verify: "), "{trouble}");
+    }
+
+    #[test]
+    fn verification_may_refuse_only_what_it_cannot_know() {
+        let (fs, driver) = eight_puts();
+        drop(driver);
+        verify_as_found(&MemoryFs::default()).unwrap();
+        let log = fs.files().into_iter().find(|path| path.extension().is_some_and(|end| end == "log")).unwrap();
+        let halfway = fs.fork();
+        halfway.rename(&log, &log.with_extension("log.again")).unwrap();
+        verify_as_found(&halfway).unwrap();
+        let without = fs.fork();
+        without.remove(&Path::new(env::DIR).join(names::MANIFEST)).unwrap();
+        assert!(verify_as_found(&without).is_err(), "a database that has lost its manifest");
+    }
+
+    /// Whichever call fails, it says so or has read everything.
+    #[test]
+    fn verification_that_cannot_look_at_a_file_says_so() {
+        let (fs, mut driver) = eight_puts();
+        driver.close().unwrap();
+        let verified = |fault: Option<u64>| {
+            let faulty = FaultyFs::over_memory(fs.fork());
+            if let Some(at) = fault {
+                faulty.plan(Fault { at, kind: FaultKind::EIO, persistence: Persistence::Once });
+            }
+            let verified = bifold::verify_in(&env::over(Arc::new(faulty.clone())), env::DIR, |_| {});
+            (verified.map(|report| (report.files, report.bytes, report.problems.len())), faulty.calls())
+        };
+        let (right, calls) = verified(None);
+        let right = right.unwrap();
+        assert!(right.2 == 0 && calls > 10, "{right:?}, {calls} calls");
+        for at in 1..=calls {
+            if let Ok(found) = verified(Some(at)).0 {
+                assert!(found.2 > 0 || found == right, "call {at}: {found:?}, without a fault {right:?}");
+            }
+        }
+    }
 }

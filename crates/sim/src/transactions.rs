@@ -1,8 +1,8 @@
 //! Threads run transactions on few keys of three keyspaces, while another flushes, compacts and collects garbage.
 //!
 //! Values are lists, to which transactions append their number. They get keys one by one and together, scan ranges
-//! from both ends and not always to the end, delete keys and ranges, go back to savepoints, give up. Some run under
-//! snapshot isolation. [`check`] then looks for anomalies in what all of them have seen.
+//! from both ends and not always to the end, delete keys and ranges, go back to savepoints, give up. Some keys they get
+//! for update. Some run under snapshot isolation. [`check`] then looks for anomalies in what all of them have seen.
 //!
 //! In some histories puts expire, at once or much later; in some a thread ingests into the same keys; in some changes
 //! are kept, and a thread reads the feed (`fed.rs`).
@@ -195,6 +195,7 @@ fn count(all: &[Done], isolation: Isolation, report: &mut Report) {
     report.count("puts that expire at once", expired.count() as u64);
     let scans = all.iter().flat_map(|done| &done.steps).filter(|step| matches!(step, Step::Scanned(..)));
     report.count("scans", scans.count() as u64);
+    report.count("reads for update", all.iter().map(|done| done.read_for_update().count() as u64).sum());
 }
 
 /// An image holds the state after some commit from `floor` on, and so does its feed. Returns that.

@@ -12,6 +12,7 @@ fn no_history_has_an_anomaly() {
         ("histories", histories),
         ("power losses", histories / 50),
         ("serializable transactions committed", 1),
+        ("reads for update", histories),
         ("puts that expire at once", histories / 10),
         ("ingests", histories / 10),
         ("commits fed", histories / 10),

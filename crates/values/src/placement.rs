@@ -183,10 +183,10 @@ pub trait Placement: Send + Sync {
     /// [`ValueFiles::left_out_files`] already includes it.
     fn is_left_out(&self, _file: FileId) {}
 
-    /// Commits have overwritten about so many more bytes of records; only snapshots still see those. This is an
-    /// estimate, from a sample of the commits and the part of the index in memory. `find` asks the whole index where
-    /// the overwritten record of the sample is, and says how many bytes such a record stands for. Called only for
-    /// placements with [`Profile::learns_from_rewrites`].
+    /// Commits, or an ingest, have overwritten about so many more bytes of records; only snapshots still see those.
+    /// This is an estimate, from a sample of the commits and the part of the index in memory, or of the ingest and the
+    /// whole index. `find` asks the whole index where the overwritten record of the sample is, and says how many bytes
+    /// such a record stands for. Called only for placements with [`Profile::learns_from_rewrites`].
     fn note_overwritten(&self, _bytes: u64, _find: &dyn Fn() -> Option<(Pointer, u64)>) {}
 
     /// The stale estimate: bytes that [`Placement::space`] counts as live and that are probably dead. Nobody knows

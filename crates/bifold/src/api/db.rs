@@ -324,7 +324,8 @@ impl Db {
     /// Waits until no flush, compaction or GC is due or running.
     ///
     /// # Errors
-    /// The failure that poisoned the database.
+    /// [`Error::Full`] when nothing is running, and what is due waits for room on the disk: it is tried again when
+    /// there is more. The failure that poisoned the database; [`Error::Closed`].
     pub fn wait_idle(&self) -> Result<()> {
         self.engine().scheduler.wait_idle(None).map(drop)
     }

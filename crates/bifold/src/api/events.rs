@@ -69,6 +69,10 @@ pub trait EventListener: Send + Sync {
     /// A file was removed.
     fn file_deleted(&self, name: &str) {}
 
+    /// It cannot be found out which other processes read the database, for example because of the permissions of its
+    /// directory `readers`. Until that is known again, no file is deleted that one of them might need. Told once.
+    fn readers_unknown(&self, error: &Error) {}
+
     /// Opening, or a compaction or GC run of `keyspace`, could not read something, which later runs leave out
     /// ([`Db::left_out`](crate::Db::left_out)). Writes go on.
     fn left_out(&self, keyspace: &str, error: &Error) {}

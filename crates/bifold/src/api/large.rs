@@ -76,7 +76,7 @@ impl Snapshot {
     /// dropped.
     ///
     /// # Errors
-    /// As [`Keyspace::get`].
+    /// As [`Snapshot::get`].
     pub fn get_reader(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<ValueReader>> {
         self.read(keyspace, |reader, tree| {
             Ok(ValueReader::of(reader, reader.open_value(tree, key.as_ref(), Some(self.sight()))?))

@@ -44,7 +44,9 @@ use crate::stats::{KeyspaceStats, Quantiles, Stats};
 
 /// Takes figures.
 pub trait Recorder {
-    /// What has been counted since the database was opened. It never falls while it is open.
+    /// What has been counted since the database was opened. It never falls while it is open, with one exception: with
+    /// the label `keyspace`, it counts since the keyspace was created or opened, and begins at 0 again when that is
+    /// dropped and another one is created with its name.
     fn counter(&mut self, name: &'static str, labels: &[(&'static str, &str)], value: u64);
 
     /// How something is now.

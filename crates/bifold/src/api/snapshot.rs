@@ -2,14 +2,18 @@
 
 use std::{fmt, ops::RangeBounds, sync::Arc};
 
-use bifold_contract::{Result, SeqNo, Value};
+use bifold_contract::{Error, FileId, Result, SeqNo, Value};
 
 use crate::{
     api::{
         db::Handle,
         keyspace::{Keyspace, owned_bounds, prefix_bounds},
     },
-    read::{get::Reader, pair::Pair, scan::Range},
+    read::{
+        get::Reader,
+        pair::Pair,
+        scan::{KeyBounds, Range},
+    },
     state::{
         snapshot::{Holder, SnapshotGuard},
         time::Sight,
@@ -42,15 +46,54 @@ impl Snapshot {
         Self { handle: Arc::clone(handle), guard }
     }
 
-    /// Reads the tree of `keyspace` in the state that this snapshot is of. Handles of a database that another process
-    /// writes may be of other states.
-    pub(super) fn read<T>(&self, keyspace: &Keyspace, read: impl FnOnce(&Arc<Reader>, &Arc<Tree>) -> T) -> T {
-        let engine = &self.handle.engine;
-        let of_this_state = match self.handle.follower.is_some() {
-            true => engine.trees.get(keyspace.tree().keyspace),
-            false => None,
-        };
-        read(&engine.reader, of_this_state.as_ref().unwrap_or(keyspace.tree()))
+    /// Reads the tree of `keyspace` in the state that this snapshot is of.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::tree_of`] and of `read`.
+    pub(super) fn read<T>(
+        &self,
+        keyspace: &Keyspace,
+        read: impl FnOnce(&Arc<Reader>, &Arc<Tree>) -> Result<T>,
+    ) -> Result<T> {
+        let of_this_state = self.tree_of(keyspace)?;
+        read(&self.handle.engine.reader, of_this_state.as_ref().unwrap_or(keyspace.tree()))
+    }
+
+    fn scan(&self, keyspace: &Keyspace, bounds: KeyBounds) -> Range {
+        let (reader, guard) = (&self.handle.engine.reader, Arc::clone(&self.guard));
+        match self.tree_of(keyspace) {
+            Ok(of_this_state) => reader.range(of_this_state.as_ref().unwrap_or(keyspace.tree()), bounds, guard),
+            Err(error) => {
+                let mut refused = reader.range(keyspace.tree(), bounds, guard);
+                refused.end(Err(error));
+                refused
+            }
+        }
+    }
+
+    /// The tree of `keyspace` in the state that this snapshot is of; `None` if the handle has it. Handles of a database
+    /// that another process writes may be of other states.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a keyspace of another database: its values could even be cached as those of this
+    /// one, because both number their files alike. [`Error::Closed`] if it is dropped in this state.
+    fn tree_of(&self, keyspace: &Keyspace) -> Result<Option<Arc<Tree>>> {
+        if keyspace.belongs_to(&self.handle) {
+            return Ok(None);
+        }
+        let followers = self.handle.follower.as_ref().zip(keyspace.handle().follower.as_ref());
+        if !followers.is_some_and(|(ours, theirs)| Arc::ptr_eq(ours, theirs)) {
+            let reason = "the keyspace belongs to another database, or to another opening of this one";
+            return Err(Error::invalid("snapshot", reason));
+        }
+        let (engine, tree) = (&self.handle.engine, keyspace.tree());
+        let found = engine.trees.get(tree.keyspace);
+        // The edit that creates a keyspace raises the next number above that of the keyspace. One with a larger number
+        // is of a later state: this snapshot sees nothing of it.
+        if found.is_none() && FileId::from(tree.keyspace) < engine.state.numbers.next() {
+            return Err(Error::Closed { what: format!("keyspace `{}`", tree.name) });
+        }
+        Ok(found)
     }
 
     /// The last commit it sees.
@@ -62,7 +105,8 @@ impl Snapshot {
     /// The value that `key` of `keyspace` had.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
+    /// I/O errors, corruption, [`Closed`](crate::Error::Closed); [`InvalidArgument`](crate::Error::InvalidArgument) for
+    /// a keyspace of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.read(keyspace, |reader, tree| reader.get(tree, key.as_ref(), Some(self.guard.sight())))
     }
@@ -87,22 +131,23 @@ impl Snapshot {
         self.read(keyspace, |reader, tree| reader.multi_get(tree, keys, self.guard.sight()))
     }
 
-    /// All entries of `keyspace`, in key order.
+    /// All entries of `keyspace`, in key order. If [`Snapshot::get`] refuses the keyspace, the iterator yields that
+    /// error.
     #[must_use]
     pub fn iter(&self, keyspace: &Keyspace) -> Range {
         self.range::<&[u8]>(keyspace, ..)
     }
 
-    /// The entries of `keyspace` whose keys lie in `range`.
+    /// The entries of `keyspace` whose keys lie in `range`. Errors are those of [`Snapshot::iter`].
     #[must_use]
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> Range {
-        self.read(keyspace, |reader, tree| reader.range(tree, owned_bounds(&range), Arc::clone(&self.guard)))
+        self.scan(keyspace, owned_bounds(&range))
     }
 
-    /// The entries of `keyspace` whose keys begin with `prefix`.
+    /// The entries of `keyspace` whose keys begin with `prefix`. Errors are those of [`Snapshot::iter`].
     #[must_use]
     pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Range {
-        self.read(keyspace, |reader, tree| reader.range(tree, prefix_bounds(prefix.as_ref()), Arc::clone(&self.guard)))
+        self.scan(keyspace, prefix_bounds(prefix.as_ref()))
     }
 
     /// The entry of `keyspace` with the smallest key.

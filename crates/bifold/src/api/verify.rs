@@ -176,7 +176,18 @@ impl Check<'_> {
     fn begin(&mut self, name: &str, progress: &mut impl FnMut(VerifyProgress<'_>)) {
         progress(VerifyProgress { file: name, done_bytes: self.report.bytes, total_bytes: self.total_bytes });
         self.report.files += 1;
-        self.report.bytes += self.dir.len(name).ok().flatten().unwrap_or(0);
+        match self.patiently(|| self.dir.len(name)) {
+            Ok(len) => self.report.bytes += len.unwrap_or(0),
+            // Else it would say that it has read less than it has.
+            Err(error) => self.report.problems.push(error),
+        }
+    }
+
+    /// Reports a problem, unless it is among those reported already.
+    fn report_once(&mut self, problem: Error) {
+        if self.report.problems.iter().all(|known| known.to_string() != problem.to_string()) {
+            self.report.problems.push(problem);
+        }
     }
 
     fn tables(&mut self, state: &ManifestState, progress: &mut impl FnMut(VerifyProgress<'_>)) -> Result<()> {
@@ -208,7 +219,7 @@ impl Check<'_> {
             return;
         }
         self.begin(&names::large(file.named.file), progress);
-        let damage = self.patiently(|| large_files::verify(&self.dir, file.keyspace, file.named)).err();
+        let damage = self.patiently(|| large_files::verify(&self.dir, file)).err();
         self.report.problems.extend(damage);
     }
 
@@ -229,7 +240,8 @@ impl Check<'_> {
             if recorded.is_none() {
                 self.begin(&name, progress);
             }
-            if self.dir.len(&name)?.is_some_and(|len| len > recorded.unwrap_or(0)) {
+            let len = self.patiently(|| self.dir.len(&name))?;
+            if len.is_some_and(|len| len > recorded.unwrap_or(0)) {
                 match self.tail(id, recorded) {
                     Ok(damage) => self.report.problems.extend(damage),
                     Err(unreadable) => self.report.problems.push(unreadable),
@@ -270,9 +282,7 @@ impl Check<'_> {
             Ok(large) => large,
             Err(error) => {
                 // `tails` has already reported damaged values after the recorded lengths.
-                if self.report.problems.iter().all(|known| known.to_string() != error.to_string()) {
-                    self.report.problems.push(error);
-                }
+                self.report_once(error);
                 BTreeMap::new()
             }
         }
@@ -294,9 +304,13 @@ impl Check<'_> {
             }
         }
         for log in kept.files().map(|log| log.id).chain(needed) {
-            // What is wrong with the log itself is reported elsewhere.
             let ingests = self.patiently(|| kept_logs::arrived_ingests(&self.dir, log, state.last_seqno));
-            for ingest in ingests.into_iter().flatten() {
+            // What is wrong with the log itself is reported elsewhere, too.
+            let ingests = ingests.unwrap_or_else(|error| {
+                self.report_once(error);
+                Vec::new()
+            });
+            for ingest in ingests {
                 let name = names::ingest(ingest.file);
                 // A copy has the log and not the file: a feed is told that these changes are gone. But what has come
                 // since the manifest was begun is of this database.

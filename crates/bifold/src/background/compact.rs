@@ -4,9 +4,11 @@
 //! the result.
 
 use std::{
-    cell::Cell,
     collections::HashSet,
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
 use bifold_contract::{
@@ -187,9 +189,10 @@ impl Compactor {
         let mut cuts = parts::cuts_of_merges(levels, count_of_parts(tree, self.memtable_bytes));
         cuts.extend_from_slice(extra.cuts);
         cuts.sort_unstable();
-        let unlooked = Cell::default();
+        let unlooked = Arc::<AtomicU64>::default();
         self.room.look(&unlooked, 0, extra.means)?;
-        let rewriter = filter::asking(tree, &self.moves, &tombstones, view.values.rewriter(&rewrite)?);
+        let for_commits = (&unlooked, extra.means);
+        let rewriter = filter::asking(tree, &self.moves, for_commits, &tombstones, view.values.rewriter(&rewrite)?);
         let output = run::rewrite(
             MergeCursor::new(sources),
             tombstones,

@@ -9,6 +9,9 @@
 //!
 //! The merge itself drops nothing: then a snapshot that was opened meanwhile would lose what it has seen, and each
 //! placement would have to learn of values that nobody has overwritten. A commit is what all of these know already.
+//!
+//! These commits are part of a job: they have the job's room on the disk, and without room the job ends, with what was
+//! committed so far. A key whose newest version cannot be looked up stays as it is, and the rest goes on.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -18,12 +21,16 @@ use std::{
     },
 };
 
-use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit, key::MAX_SEQNO};
+use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit, key::MAX_SEQNO, planted};
 use bifold_index::range_tombstones::{Hint, RangeTombstones};
 
 use crate::{
     api::filter::{CompactionFilter, FilterEntry, Verdict},
-    commit::moves::MoveCommits,
+    commit::{
+        moves::MoveCommits,
+        op::{Act, Op},
+        room::Means,
+    },
     state::tree::Tree,
     waiting::sync::LockExt,
 };
@@ -63,6 +70,14 @@ pub(crate) struct Decided {
     pub value: Option<Vec<u8>>,
 }
 
+impl Decided {
+    /// The bytes that its commit adds.
+    fn bytes(&self, tree: &Arc<Tree>) -> u64 {
+        let act = self.value.as_deref().map_or(Act::Delete, Act::Put);
+        Op { tree, key: &self.key, act }.bytes()
+    }
+}
+
 /// The answer of a filter.
 enum Decision {
     Stays,
@@ -82,23 +97,27 @@ impl TreeFilter {
 }
 
 /// A rewriter that asks the tree's filter, if it has one, about what it passes on to `rewriter`. The merge has these
-/// `tombstones`.
+/// `tombstones` and `means`, and `unlooked` is what it may write before it looks at the disk again.
 pub(crate) fn asking(
     tree: &Arc<Tree>,
     moves: &Arc<MoveCommits>,
+    (unlooked, means): (&Arc<AtomicU64>, Means),
     tombstones: &RangeTombstones,
     rewriter: Box<dyn Rewriter>,
 ) -> Box<dyn Rewriter> {
     let Some(filter) = tree.filter.filter.hold().clone() else { return rewriter };
-    let (tree, moves) = (Arc::clone(tree), Arc::clone(moves));
+    let (tree, moves, unlooked) = (Arc::clone(tree), Arc::clone(moves), Arc::clone(unlooked));
     let (tombstones, hint) = (tombstones.clone(), Hint::default());
-    Box::new(Asking { filter, tree, moves, tombstones, hint, rewriter, key: None, decided: Vec::new(), bytes: 0 })
+    let (key, decided, bytes) = (None, Vec::new(), 0);
+    Box::new(Asking { filter, tree, moves, unlooked, means, tombstones, hint, rewriter, key, decided, bytes })
 }
 
 struct Asking {
     filter: CompactionFilter,
     tree: Arc<Tree>,
     moves: Arc<MoveCommits>,
+    unlooked: Arc<AtomicU64>,
+    means: Means,
     tombstones: RangeTombstones,
     hint: Hint,
     rewriter: Box<dyn Rewriter>,
@@ -133,7 +152,11 @@ impl Asking {
     /// Asks about the newest version of a key. GC gives a key a newer version when it moves the value.
     fn ask_about_newest(&self, key: &[u8]) -> Result<Option<Decided>> {
         for _ in 0..ROUNDS_MAX {
-            let Some(now) = self.moves.reader.stored(&self.tree, key)? else { return Ok(None) };
+            let now = match self.moves.newest_for_filter(&self.tree, key) {
+                Err(error) if error.is_unreadable() => return Ok(None),
+                found => found?,
+            };
+            let Some(now) = now else { return Ok(None) };
             match self.decide((key, now.seqno), &|| self.value(key, now.seqno)) {
                 Decision::Made(decided) => return Ok(Some(decided)),
                 Decision::Stays => return Ok(None),
@@ -151,7 +174,9 @@ impl Asking {
             Ok(Ok(Verdict::Keep)) => return Decision::Stays,
             Ok(Err(Error::Conflict { .. })) => return Decision::OutOfDate,
             Ok(Ok(Verdict::Delete)) => None,
-            Ok(Ok(Verdict::Replace(value))) => Some(value),
+            // Else a filter that always answers the same would give compactions work without end.
+            Ok(Ok(Verdict::Replace(new))) if value().is_ok_and(|old| *old == *new) => return Decision::Stays,
+            Ok(Ok(Verdict::Replace(new))) => Some(new),
             // A value that cannot be read is reported by those who need it.
             Ok(Err(_)) | Err(_) => {
                 counts.failed.fetch_add(1, Relaxed);
@@ -174,6 +199,11 @@ impl Asking {
         for _ in 0..ROUNDS_MAX {
             if decided.is_empty() {
                 break;
+            }
+            self.moves.flush_full(&self.tree);
+            let bytes = decided.iter().map(|decided| decided.bytes(&self.tree)).sum();
+            if !planted!("filter_asks_for_no_room") {
+                self.moves.committer.room.look_to_commit(&self.unlooked, bytes, self.means)?;
             }
             let mut outdated = Vec::new();
             // A keyspace that was dropped meanwhile needs none of it.
@@ -226,3 +256,6 @@ impl Rewriter for Asking {
         self.rewriter.finish()
     }
 }
+
+#[cfg(test)]
+mod tests;

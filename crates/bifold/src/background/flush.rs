@@ -267,7 +267,9 @@ impl Flusher {
             self.room.try_again();
         }
         // A worker may have found too little room before.
-        self.work.look_at(&trees.iter().map(|p| p.keyspace).collect::<Vec<_>>());
+        if !planted!("room_wakes_nobody") {
+            self.work.look_at(&trees.iter().map(|p| p.keyspace).collect::<Vec<_>>());
+        }
         let unwritten = || trees.iter().find(|p| !p.view().sealed.is_empty() && !p.is_dropped());
         self.waits.wait_for_flush_of(
             ("a flush", "memtables to be written"),

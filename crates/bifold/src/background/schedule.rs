@@ -15,6 +15,7 @@
 //!   garbage-collects, the next one does if it is due. So at most `n - 1` flush then.
 
 mod choice;
+mod in_caller;
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +35,7 @@ use crate::{
         reclaim::Reclaims,
         shared_flush::TakenRange,
         space::Space,
-        waits::{DueWork, Waits},
+        waits::Waits,
         work::{Work, WorkState, mark},
     },
     commit::{
@@ -443,20 +444,6 @@ impl Scheduler {
     }
 }
 
-impl DueWork for Scheduler {
-    fn run_due_work(&self) -> Result<()> {
-        self.health.guard("background work in a caller's thread", || {
-            while self.health.writable().is_ok()
-                && let Some(task) = self.take_task(Role::Alone)
-            {
-                self.do_task(task);
-            }
-        });
-        self.events.tell();
-        Ok(())
-    }
-}
-
 /// Releases what a task held of a keyspace's files. Returns it where it is released too late.
 fn release<T>(held: T) -> Option<T> {
     planted!("end_before_release").then_some(held)
@@ -473,5 +460,7 @@ mod alone_tests;
 mod ended_tests;
 #[cfg(test)]
 mod ingest_tests;
+#[cfg(test)]
+mod room_tests;
 #[cfg(test)]
 mod tests;

@@ -45,6 +45,7 @@ enum Event {
     StallEnded(&'static str, Duration),
     FileCreated(String),
     FileDeleted(String),
+    ReadersUnknown(Error),
     LeftOut(String, Error),
     Poisoned(Error),
     Lost(u64),
@@ -258,6 +259,10 @@ impl FileObserver for Telling {
     fn removed(&self, name: &str) {
         self.note(Event::FileDeleted(name.to_owned()));
     }
+
+    fn readers_unknown(&self, error: &Error) {
+        self.note(Event::ReadersUnknown(error.clone()));
+    }
 }
 
 impl Event {
@@ -273,6 +278,7 @@ impl Event {
             Self::StallEnded(cause, time) => listener.stall_ended(cause, *time),
             Self::FileCreated(name) => listener.file_created(name),
             Self::FileDeleted(name) => listener.file_deleted(name),
+            Self::ReadersUnknown(error) => listener.readers_unknown(error),
             Self::LeftOut(keyspace, error) => listener.left_out(keyspace, error),
             Self::Poisoned(error) => listener.poisoned(error),
             Self::Lost(count) => listener.events_lost(*count),

@@ -30,6 +30,10 @@ pub(crate) trait DueWork: Send + Sync {
     /// # Errors
     /// The failure of a job, as [`Error::Poisoned`](bifold_contract::Error::Poisoned).
     fn run_due_work(&self) -> Result<()>;
+
+    /// Writes the oldest memtable of a tree if no more may wait to be written, unless another thread does or there is
+    /// no room for it. A failure is noted as that of any flush: the next commit reports it.
+    fn flush_full(&self, tree: &Arc<Tree>);
 }
 
 /// How a thread waits for background work.
@@ -58,6 +62,14 @@ impl Waits {
     /// The failure of a job, as [`Error::Poisoned`](bifold_contract::Error::Poisoned).
     pub fn run_due_work(&self) -> Result<()> {
         self.in_caller.get().and_then(Weak::upgrade).map_or(Ok(()), |works| works.run_due_work())
+    }
+
+    /// Flushes a tree with too many memtables in the calling thread, if callers do that: see [`DueWork::flush_full`].
+    /// The thread may be in a job of the tree, as other threads are where there are workers; it holds no lock.
+    pub fn flush_full(&self, tree: &Arc<Tree>) {
+        if let Some(works) = self.in_caller.get().and_then(Weak::upgrade) {
+            works.flush_full(tree);
+        }
     }
 
     /// Waits until `done`, which it checks after every change. `stats` reports `who` waits and `on` what.

@@ -15,7 +15,7 @@ use crate::{
         wal::Wal,
         write::Committer,
     },
-    read::{get::Reader, operands::Chain},
+    read::{get::Reader, operands::Chain, stored::Stored},
     state::tree::Tree,
 };
 
@@ -51,6 +51,28 @@ impl MoveCommits {
             return self.hold_commits(tree, &mut |_| Ok(()));
         }
         self.between_commits(tree, &mut |_| Ok(()))
+    }
+
+    /// Where callers do the work of a keyspace, writes its oldest memtable if no more may wait. To be called before
+    /// each commit of a job that may fill any number of them: nobody else would write them before it ends.
+    pub fn flush_full(&self, tree: &Arc<Tree>) {
+        self.committer.throttle.waits.flush_full(tree);
+    }
+
+    /// The newest version of a key that a compaction filter decides about. If it cannot be read, that is counted, and
+    /// the table is left out of later jobs.
+    ///
+    /// # Errors
+    /// As [`Reader::stored`].
+    pub fn newest_for_filter(&self, tree: &Tree, key: &[u8]) -> Result<Option<Stored>> {
+        self.reader.stored(tree, key).inspect_err(|error| {
+            if error.is_unreadable() {
+                tree.filter.counts.failed.fetch_add(1, Relaxed);
+                if tree.leave_out_named(error) == Some(true) {
+                    self.committer.throttle.events.left_out(&tree.name, error);
+                }
+            }
+        })
     }
 
     fn between_commits(
@@ -143,13 +165,16 @@ impl Commits for Held<'_> {
 
 impl Held<'_> {
     /// Commits what a compaction filter has decided about versions that are still the newest of their keys. Returns the
-    /// keys of the others.
+    /// keys of the others, but for those that cannot be looked up.
     pub fn commit_decided(&mut self, decided: &[Decided]) -> Result<Vec<Box<[u8]>>> {
         let (tree, committer) = (self.tree, &*self.moves.committer);
         let counts = &tree.filter.counts;
         let (mut ops, mut outdated) = (Vec::with_capacity(decided.len()), Vec::new());
         for Decided { key, seqno, value } in decided {
-            let stored = note_unreadable(tree, self.moves.reader.stored(tree, key))?;
+            let stored = match self.moves.newest_for_filter(tree, key) {
+                Err(error) if error.is_unreadable() => continue,
+                found => found?,
+            };
             let Some(stored) = stored.filter(|now| now.seqno == *seqno || planted!("filter_overlooks_newer")) else {
                 outdated.push(key.clone());
                 continue;
@@ -193,7 +218,7 @@ impl Held<'_> {
             bytes += op(&[]) + operands.iter().map(|operand| op(operand)).sum::<u64>();
             found.push((moved, chain));
             // Above a separated value operands only grow, so those of a few hundred keys may be any number of bytes.
-            if bytes >= committer.memtable_bytes {
+            if bytes >= committer.memtable_bytes && !planted!("gc_commits_without_bound") {
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! The operations of a commit.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{
     Entry, Error, Kind, Millis, Pointer, RangeTombstone, Result, SeqNo,
@@ -173,7 +173,10 @@ pub(crate) fn apply(op: &Op<'_>, seqno: SeqNo, log: u64) -> bool {
             memtable.insert(&Entry { key: op.key, seqno, kind: Kind::PointerUntil, payload });
         }
         Act::Merge(operand) => memtable.insert(&Entry::operand(op.key, seqno, operand)),
-        Act::Large(payload, _) => memtable.insert(&Entry { key: op.key, seqno, kind: Kind::Large, payload }),
+        Act::Large(payload, len) => {
+            view.active.large_bytes.fetch_add(len, Relaxed);
+            memtable.insert(&Entry { key: op.key, seqno, kind: Kind::Large, payload });
+        }
         Act::Delete => memtable.insert(&Entry::delete(op.key, seqno)),
         Act::DeleteRange(end) => {
             memtable.delete_range(RangeTombstone { start: op.key.into(), end: end.map(Into::into), seqno });

@@ -17,6 +17,9 @@
 //!   about as many of them overwrite short values as short ones overwrite long values.
 //! * **The lookup** uses memory only, and does not ask whether the value is live: any version of the key, deleted or
 //!   not, is one that some rewrite will drop. A filter that is not in memory says yes.
+//! * **Ingests** are sampled when they are written, and looked up when they have arrived (`overwrites/ingested.rs`).
+
+mod ingested;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -25,6 +28,7 @@ use bifold_format::{filter::key_hash, pointer};
 use bifold_index::lookup::{Lookup, LookupCounters};
 use bifold_values::placement::Profile;
 
+pub(crate) use self::ingested::{IngestSamples, SampledEntry};
 use crate::{
     commit::op::{Act, Op},
     state::tree::{Tree, View},
@@ -155,20 +159,24 @@ impl Sampled<'_> {
     /// Reports to the placement how much it overwrites. Its memtable has it already, and no other commit is under
     /// way.
     pub fn report(&self) {
-        let stands_for = |len: u64| len * self.bytes / self.own_bytes;
         let Some(overwrites) = &self.tree.overwrites else { return };
         // One view for both questions: a flush between two would make this its own older version.
         let (view, key_hash) = (self.tree.view(), key_hash(self.key));
         let bytes = match self.older(overwrites, &view, key_hash) {
-            Older::Long(len) => stands_for(len),
+            Older::Long(len) => self.stands_for(len),
             Older::Other => return,
             Older::Below if self.is_short && !overwrites.are_found => return,
             // What the older version overwrote was counted when that one was written.
             Older::Below if view.version.may_contain_as_held(self.key, key_hash) => self.bytes,
             Older::Below => return,
         };
-        let found = || self.find_older(overwrites).map(|older| (older, stands_for(u64::from(older.len))));
+        let found = || self.find_older(overwrites).map(|older| (older, self.stands_for(u64::from(older.len))));
         self.tree.placement().note_overwritten(bytes, &found);
+    }
+
+    /// How many overwritten bytes it stands for, if it overwrites so many itself.
+    fn stands_for(&self, len: u64) -> u64 {
+        len.saturating_mul(self.bytes) / self.own_bytes
     }
 
     /// Where the record of the version that it overwrites stands; `None` too if that cannot be read. Then an estimate
@@ -348,6 +356,26 @@ mod tests {
         assert!(before >= 4000 * 1000, "{before}");
         (0..3000u64).for_each(|n| db.put(n.to_be_bytes(), "short").unwrap());
         assert!(live().abs_diff(before / 4) < before / 8, "{} of {before}", live());
+    }
+
+    /// Half of its entries are new. Filters do not say which: they know all its keys once it has arrived.
+    #[test]
+    fn what_an_ingest_overwrites_is_estimated() {
+        for placement in [PlacementKind::NovKv, PlacementKind::DiffKv, PlacementKind::Streams] {
+            let db = open(&MemoryFs::new(), placement);
+            (0..4000u64).for_each(|n| db.put(n.to_be_bytes(), [1; 1000]).unwrap());
+            db.flush().unwrap();
+            db.default_keyspace().compact_range::<&[u8]>(..).unwrap();
+            assert_eq!(stale(&db), 0, "{placement:?}");
+            let live = || db.default_keyspace().tree().placement().space().live_bytes / 1040 - stale(&db);
+            let expect =
+                |values: u64| assert!(live().abs_diff(values) < 300, "{placement:?}: {}, not {values}", live());
+            expect(4000);
+            let mut ingest = db.default_keyspace().ingest().unwrap();
+            (2000..6000u64).for_each(|n| ingest.put(n.to_be_bytes(), [2; 1000]).unwrap());
+            assert_eq!(ingest.finish().unwrap().level, 0, "{placement:?}");
+            expect(6000);
+        }
     }
 
     /// Half of the updates are short, whatever they overwrite.

@@ -24,7 +24,6 @@
 mod held_up;
 
 use std::{
-    cell::Cell,
     collections::BTreeMap,
     sync::{
         Arc, Mutex,
@@ -223,7 +222,8 @@ fn reserve_bytes(data_bytes: u64, smallest_job: u64, most: u64) -> u64 {
 /// The bytes for puts. `RESERVE` stands for what jobs need, and for nothing else: nobody else gets what it holds. If it
 /// has more, as where one table or value is large, that is not there for puts.
 fn spare(free: u64, reserve: u64, kept: u64, for_jobs: u64) -> u64 {
-    (free + reserve.min(for_jobs)).saturating_sub(kept + for_jobs)
+    let counts = if planted!("reserve_beyond_jobs_is_spare") { reserve } else { reserve.min(for_jobs) };
+    (free + counts).saturating_sub(kept + for_jobs)
 }
 
 impl Room {
@@ -295,13 +295,21 @@ impl Room {
     ///
     /// # Errors
     /// [`Error::Full`].
-    pub fn look(&self, unlooked: &Cell<u64>, bytes: u64, means: Means) -> Result<()> {
-        let may_write = unlooked.get().saturating_sub(bytes.max(STEP_BYTES));
-        unlooked.set(may_write);
-        if may_write == 0 {
-            let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()), means)?;
-            unlooked.set((left / 4).min(LOOK_BYTES_MAX));
-        }
+    pub fn look(&self, unlooked: &AtomicU64, bytes: u64, means: Means) -> Result<()> {
+        let may_write = unlooked.load(Relaxed).saturating_sub(bytes.max(STEP_BYTES));
+        unlooked.store(may_write, Relaxed);
+        if may_write == 0 { self.look_to_commit(unlooked, 0, means) } else { Ok(()) }
+    }
+
+    /// Requires room for `bytes` that a job commits now, and for its next step. `unlooked` is as for [`Room::look`].
+    ///
+    /// # Errors
+    /// [`Error::Full`].
+    pub fn look_to_commit(&self, unlooked: &AtomicU64, bytes: u64, means: Means) -> Result<()> {
+        // Once in the log, and once in a value file or in what a flush writes of the memtable.
+        let committed = bytes + written_bytes(bytes);
+        let left = self.ensure_free(self.kept_free() + self.step_bytes(self.data_bytes()) + committed, means)?;
+        unlooked.store((left / 4).min(LOOK_BYTES_MAX), Relaxed);
         Ok(())
     }
 

@@ -13,7 +13,7 @@
 //! Cost of a put of 1 000 bytes: one copy into the log's buffer with one checksum pass, one system call (`Buffered`),
 //! one copy into the memtable.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{Error, Result, SeqNo, expiry};
 use bifold_format::{large, pointer};
@@ -37,8 +37,8 @@ use crate::{
 /// The largest commit, in bytes: what one log record can hold, with a margin.
 pub(crate) const COMMIT_BYTES_MAX: u64 = (2 << 30) - (1 << 20);
 
-/// A memtable is sealed before it names files of large values with more bytes than so many memtables have, and than so
-/// many bytes: only a flush finds out which of them are overwritten.
+/// A memtable that names large values of more bytes than so many memtables have, and than so many bytes, is sealed
+/// before the next one: only a flush finds out which of them are overwritten.
 const LARGE_MEMTABLES: u64 = 4;
 const LARGE_BYTES_MIN: u64 = 16 << 20;
 
@@ -295,18 +295,16 @@ fn retain_large(wal: &Wal, ops: &[Op<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the memtable of an operation that puts a large value names files with more than so many bytes. The file of
-/// this one is among them, and does not count.
+/// Whether the memtable of an operation that puts a large value names others of more than so many bytes.
 fn has_many_large_values(op: &Op<'_>, most: u64) -> bool {
-    let Act::Large(_, len) = op.act else { return false };
-    let view = op.tree.view();
-    !view.active.memtable.is_empty() && view.values.large().unrecorded_bytes() > most.saturating_add(len)
+    matches!(op.act, Act::Large(..)) && op.tree.view().active.large_bytes.load(Relaxed) > most
 }
 
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
+    use bifold_contract::LargeRef;
     use bifold_io::{Env, memory::MemoryFs};
 
     use super::*;
@@ -341,5 +339,27 @@ mod tests {
         assert_eq!(sealed(), [1, 1, 0], "what is sealed keeps the logs, not these entries");
         (200..260).for_each(|n| put(&other, n));
         assert_eq!(sealed(), [2, 2, 1], "again each has needed more than log_bytes");
+    }
+
+    /// No worker runs: what sealed memtables name stays. Only the entries are committed, without the files.
+    #[test]
+    fn large_values_that_only_sealed_memtables_name_cause_no_seal() {
+        const BYTES: u64 = LARGE_BYTES_MIN / 2;
+        let env = Env { fs: Arc::new(MemoryFs::new()), ..Env::system() };
+        let options = Options { workers: Workers::Threads(2), memtable_bytes: 1 << 20, ..Options::default() };
+        let engine = recover(env, Path::new("/db"), options).unwrap();
+        let tree = engine.state.create_keyspace("large", &engine.options.keyspace).unwrap();
+        let put = |n: u64| {
+            let (key, named) = (n.to_be_bytes(), LargeRef { file: 1000 + n, len: BYTES, sum: n });
+            let mut encoded = Vec::new();
+            large::encode(named, &mut encoded);
+            tree.placement().large().refer(named, key.len());
+            let op = Op { tree: &tree, key: &key, act: Act::Large(&encoded, BYTES) };
+            engine.commit(&[op], Durability::Buffered).unwrap();
+        };
+        for (n, sealed) in (0..).zip([0, 0, 0, 1, 1, 1, 2]) {
+            put(n);
+            assert_eq!(tree.view().sealed.len(), sealed, "a memtable names three of them at most, put {n}");
+        }
     }
 }

@@ -46,6 +46,7 @@ impl Reader {
                 all.push(live.map(of_key).transpose()?.flatten());
             }
         }
+        self.counters.got_together(&all);
         Ok(all)
     }
 

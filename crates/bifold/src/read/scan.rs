@@ -399,7 +399,7 @@ impl Range {
     }
 
     /// The ends have met, or an error ends both.
-    pub(super) fn end(&mut self, outcome: Result<()>) {
+    pub(crate) fn end(&mut self, outcome: Result<()>) {
         self.state = match (outcome, std::mem::replace(&mut self.state, ScanState::Done)) {
             (Err(error), _) => ScanState::Failed(Some(error)),
             (Ok(()), ScanState::Walking(visible)) => ScanState::Met(visible),

@@ -13,8 +13,9 @@
 //! * Another crash may interrupt every step: each truncation of 5 is one step and removes only what never happened; 6
 //!   is one rename; 7 only deletes; each flush in 8 is installed by one manifest record that also says up to where
 //!   replay may skip.
-//! * No value is copied. If a full disk has no room for 6, `RESERVE` is released first, then files that the old
-//!   manifest does not need are deleted. If it has no room for the tables of 8, memtables and logs stay as they are.
+//! * No value is copied. If a full disk has no room for what `APPENDS` has of a killed process, or for 6, `RESERVE` is
+//!   released first; for 6, then files that the old manifest does not need are deleted. If it has no room for the
+//!   tables of 8, memtables and logs stay as they are.
 
 mod files;
 mod finish;
@@ -140,17 +141,28 @@ fn take(env: &Env, path: &Path, options: &Options, plan: &MemoryPlan) -> Result<
         return Err(Error::NotFound { path: path.into() });
     }
     if writes {
-        make_durable_dir(&dir)?;
+        dir.create_dir_durably()?;
     }
     let mode = if writes { LockMode::Exclusive } else { LockMode::Shared };
     let dir = if writes { pinned(dir) } else { dir };
-    let (dir, lock) = dir.lock_for_use(names::LOCK, mode, plan.appending(options))?;
+    let lock_for_use = || dir.clone().lock_for_use(names::LOCK, mode, plan.appending(options));
+    let (dir, lock) = lock_for_use().or_else(|error| {
+        // Appends of a killed process need room where they are put back.
+        if writes && error.is_full() && give_up_reserve(&dir)? { lock_for_use() } else { Err(error) }
+    })?;
     // Where files are copied when they are written to, recovery needs room, too.
     if writes && dir.free_bytes().is_some_and(|free| free < OPENING_BYTES + dir.change_bytes()) {
         release_reserve(&dir)?;
     }
     restore_names(&dir, writes)?;
     Ok((dir, lock))
+}
+
+/// Releases `RESERVE` before the directory is in use: with its lock, since another process may use it by now. Returns
+/// whether there was any.
+fn give_up_reserve(dir: &Dir) -> Result<bool> {
+    let _held = dir.lock(names::LOCK, LockMode::Exclusive)?;
+    Ok(!planted!("appends_without_reserve") && release_reserve(dir)?)
 }
 
 /// The directory of a database, with the limit on open files that `options` ask for.
@@ -210,13 +222,6 @@ fn new_state(env: &Env, path: &Path, files: &Files) -> ManifestState {
     let id = id ^ env.clock.now().as_nanos() as u64;
     let log_floor = LogFloor { log: files.logs.first().copied().unwrap_or(0), first: 1 };
     ManifestState { database_id: id, log_floor, ..ManifestState::default() }
-}
-
-/// Creates the directory and makes its entry in the parent durable.
-fn make_durable_dir(dir: &Dir) -> Result<()> {
-    dir.create_dir()?;
-    let above = dir.path().parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    dir.sibling(above).sync()
 }
 
 /// Whether `dir` has any file of a database, even a single one.

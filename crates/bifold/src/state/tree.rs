@@ -202,12 +202,15 @@ pub(crate) struct Layer {
     pub memtable: Arc<Memtable>,
     /// Id of the log that holds its first entry; 0 while it is empty.
     first_log: AtomicU64,
+    /// Bytes of the large values that its entries name, overwritten ones included.
+    pub large_bytes: AtomicU64,
 }
 
 impl Layer {
     /// An empty memtable.
     pub fn empty() -> Arc<Self> {
-        Arc::new(Self { memtable: Arc::new(Memtable::new()), first_log: AtomicU64::new(0) })
+        let (first_log, large_bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        Arc::new(Self { memtable: Arc::new(Memtable::new()), first_log, large_bytes })
     }
 
     /// Notes that entries from `log` come in. Only the first note counts: log numbers only grow. Returns whether this

@@ -130,8 +130,10 @@ impl Transaction {
     pub fn get_for_update(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         let key = key.as_ref();
         self.belongs(keyspace)?;
-        self.lock_reads().note_key(keyspace.tree(), key, &self.charge)?;
-        self.note_instant_of(keyspace, key)?;
+        if !planted!("for_update_notes_nothing") {
+            self.lock_reads().note_key(keyspace.tree(), key, &self.charge)?;
+            self.note_instant_of(keyspace, key)?;
+        }
         self.get(keyspace, key)
     }
 
@@ -270,7 +272,8 @@ impl Transaction {
         self.writes.delete_range(keyspace, (start, end), &self.charge)
     }
 
-    /// A moment to which [`Transaction::rollback_to`] goes back.
+    /// A moment to which [`Transaction::rollback_to`] goes back. If nothing was written since the last one, it is that
+    /// one.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-savepoint-{}", std::process::id()));
@@ -412,7 +415,7 @@ impl Transaction {
         if tree.may_lose_entries()
             && let Some(Some(at)) = reader.expires_at(tree, key, || self.snapshot.sight())?
         {
-            self.lock_reads().note_instant(tree, key, at);
+            self.lock_reads().note_instant(at);
         }
         Ok(())
     }

@@ -40,19 +40,8 @@ pub(super) struct ReadSet {
     /// The ranges of scans that have not ended, by number.
     scans: BTreeMap<u64, (Arc<Tree>, Interval)>,
     next_scan: u64,
-    /// What expires first of all that was read.
-    expires: Option<Expires>,
-}
-
-/// A version that was read and that expires.
-#[derive(Clone)]
-pub(super) struct Expires {
-    /// When.
-    pub at: Millis,
-    /// Its keyspace.
-    pub keyspace: String,
-    /// Its key.
-    pub key: Box<[u8]>,
+    /// When the first of all that was read expires.
+    expires: Option<Millis>,
 }
 
 impl ReadSet {
@@ -107,15 +96,13 @@ impl ReadSet {
     }
 
     /// Notes that a value that was read expires then.
-    pub fn note_instant(&mut self, tree: &Tree, key: &[u8], at: Millis) {
-        if self.expires.as_ref().is_none_or(|first| at < first.at) {
-            self.expires = Some(Expires { at, keyspace: tree.name.clone(), key: key.into() });
-        }
+    pub fn note_instant(&mut self, at: Millis) {
+        self.expires = Some(self.expires.map_or(at, |first| first.min(at)));
     }
 
-    /// What expires first of all that was read.
-    pub fn expires(&self) -> Option<&Expires> {
-        self.expires.as_ref()
+    /// When the first of all that was read expires.
+    pub fn expires(&self) -> Option<Millis> {
+        self.expires
     }
 
     fn of(&mut self, tree: &Arc<Tree>) -> &mut TreeReads {

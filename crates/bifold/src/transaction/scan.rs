@@ -159,7 +159,7 @@ impl<'t> TransactionRange<'t> {
         if let (Some(noted), Some(pair)) = (&self.noted, pair)
             && let Some(instant) = pair.instant()
         {
-            noted.reads.hold().note_instant(&self.stored.pinned.tree, pair.key(), instant);
+            noted.reads.hold().note_instant(instant);
         }
     }
 

@@ -18,15 +18,18 @@
 //! of the view was flushed meanwhile, or an ingest has arrived: what came after `upto` might be in a table. After a few
 //! rounds all is done under the lock.
 //!
-//! **What expires** is changed by nobody: it is enough to know which of all the values that were read expires first. If
-//! that has happened when the lock is held, the commit is refused.
+//! **What expires** is changed by nobody: it is enough to know when the first of all the values that were read expires.
+//! Once that is over, step 1 compares all of them that were to expire: somebody may have given them more time. If none
+//! has expired, it knows when the first one will from then on. Somebody may also have given a value less time: that of
+//! each value that is compared counts as well. If the time of the first one is over, too, when the lock is held,
+//! another round begins.
 //!
 //! The lock is held for one search in a memtable for each key that was read, and for the entries of memtables in the
 //! ranges that were scanned; for nothing if nobody has committed since step 1.
 
 use std::{ops::Bound, sync::Arc};
 
-use bifold_contract::{Error, RangeTombstone, Result, SeqNo, key::MAX_SEQNO, planted};
+use bifold_contract::{Error, Millis, RangeTombstone, Result, SeqNo, key::MAX_SEQNO, planted};
 use bifold_format::filter::key_hash;
 use bifold_index::{
     cursor::Cursor,
@@ -35,15 +38,13 @@ use bifold_index::{
     table::ReadMode,
 };
 
-use super::{
-    reads::{Expires, ReadSet},
-    writes::Writes,
-};
+use super::{reads::ReadSet, writes::Writes};
 use crate::{
     commit::write::Condition,
     read::get::Reader,
     state::{
         snapshot::SnapshotGuard,
+        time::Sight,
         tree::{Tree, View},
     },
 };
@@ -55,8 +56,11 @@ type KeyRange<'a> = (&'a [u8], Option<&'a [u8]>);
 pub(super) struct ReadCheck<'a> {
     reader: &'a Arc<Reader>,
     snapshot: &'a Arc<SnapshotGuard>,
-    /// What expires first of all that was read.
-    expires: Option<&'a Expires>,
+    reads: &'a ReadSet,
+    /// When the first of all that was read expires, as far as it is known.
+    expires: Option<Millis>,
+    /// When the first expires now of what step 1 has compared.
+    compared: Option<Millis>,
     relied: Vec<Relied<'a>>,
     /// The last commit that step 1 has looked at.
     upto: SeqNo,
@@ -90,8 +94,8 @@ impl<'a> ReadCheck<'a> {
             ranges: of.ranges.iter().collect(),
             view: of.tree.view_to_hold(),
         });
-        let (relied, upto) = (relied.collect(), snapshot.seqno);
-        Self { reader, snapshot, expires: reads.expires(), relied, upto, rounds: Rounds::More }
+        let (relied, upto, expires) = (relied.collect(), snapshot.seqno, reads.expires());
+        Self { reader, snapshot, reads, expires, compared: None, relied, upto, rounds: Rounds::More }
     }
 
     /// Checks what is to be written, too.
@@ -112,7 +116,8 @@ impl<'a> ReadCheck<'a> {
     /// Step 1 without a commit.
     pub fn at_once(&mut self) -> Result<()> {
         self.take_views();
-        self.decide()
+        self.compared = self.decide()?;
+        Ok(())
     }
 
     /// Takes the views and the number up to which they have all commits.
@@ -130,28 +135,29 @@ impl<'a> ReadCheck<'a> {
         }
     }
 
-    /// Compares the answers of the snapshot with those of now.
-    fn decide(&self) -> Result<()> {
+    /// Compares the answers of the snapshot with those of now. Returns when the first expires of what it has compared.
+    fn decide(&self) -> Result<Option<Millis>> {
+        let mut first = None;
         for relied in &self.relied {
             self.reader.readable(relied.tree)?;
             for key in &relied.keys {
                 if is_touched(&relied.view, key, self.snapshot.seqno)? {
-                    self.compare(relied.tree, key)?;
+                    self.compare(relied.tree, key, &mut first)?;
                 }
             }
             for range in &relied.ranges {
-                self.decide_range(relied, *range)?;
+                self.decide_range(relied, *range, &mut first)?;
             }
         }
-        Ok(())
+        Ok(first)
     }
 
-    fn decide_range(&self, relied: &Relied<'_>, range: KeyRange<'_>) -> Result<()> {
+    fn decide_range(&self, relied: &Relied<'_>, range: KeyRange<'_>, first: &mut Option<Millis>) -> Result<()> {
         let after = self.snapshot.seqno;
         let mut last: Option<Box<[u8]>> = None;
         each_newer(newer_sources(&relied.view, range, after), range, after, &mut |key| {
             if last.as_deref() != Some(key) {
-                self.compare(relied.tree, key)?;
+                self.compare(relied.tree, key, first)?;
                 last = Some(key.into());
             }
             Ok(true)
@@ -160,30 +166,66 @@ impl<'a> ReadCheck<'a> {
             let start = Bound::Included(deleted.start);
             let end = deleted.end.map_or(Bound::Unbounded, Bound::Excluded);
             for pair in self.reader.range(relied.tree, (start, end), Arc::clone(self.snapshot)) {
-                self.compare(relied.tree, pair?.key())?;
+                self.compare(relied.tree, pair?.key(), first)?;
             }
         }
         Ok(())
     }
 
+    /// Compares one answer. Notes when the value expires now: somebody may have given it less time.
+    ///
     /// # Errors
     /// [`Error::Conflict`] if the value of `key` is another one now.
-    fn compare(&self, tree: &Arc<Tree>, key: &[u8]) -> Result<()> {
+    fn compare(&self, tree: &Arc<Tree>, key: &[u8], first: &mut Option<Millis>) -> Result<()> {
         let before = self.reader.seen_at(tree, key, self.snapshot.sight())?;
         let now = self.reader.current(tree, key)?;
         let is_same = before == now || planted!("transaction_ignores_deletes") && now.is_none();
-        if is_same { Ok(()) } else { Err(Error::Conflict { keyspace: tree.name.clone(), key: key.into() }) }
+        if !is_same {
+            return Err(conflict(tree, key));
+        }
+        if now.is_some() && tree.may_lose_entries() {
+            // It may have expired since it was compared.
+            let now = self.reader.expires_at(tree, key, || Sight::now(self.reader.visible()))?;
+            *first = earlier(*first, now.ok_or_else(|| conflict(tree, key))?);
+        }
+        Ok(())
     }
 
+    /// Whether something that was read has expired, unless somebody has given it more time.
+    fn may_have_expired(&self) -> bool {
+        let first = earlier(self.expires, self.compared);
+        let is_over = first.is_some_and(|at| at <= self.reader.time.now());
+        is_over && !planted!("transaction_overlooks_expiry")
+    }
+
+    /// Compares all that was to expire at the snapshot, and notes what expires first of it now.
+    ///
     /// # Errors
-    /// [`Error::Conflict`] if something that was read has expired.
-    fn check_expiry(&self) -> Result<()> {
-        match self.expires {
-            Some(Expires { at, keyspace, key }) if *at <= self.reader.time.now() => {
-                Err(Error::Conflict { keyspace: keyspace.clone(), key: key.clone() })
+    /// [`Error::Conflict`] if something has expired, or has another value.
+    fn look_at_what_expires(&mut self) -> Result<()> {
+        let mut first = None;
+        for of in self.reads.iter().filter(|of| of.tree.may_lose_entries()) {
+            for key in &of.keys {
+                self.look_at(&of.tree, key, &mut first)?;
             }
-            _ => Ok(()),
+            for (start, end) in of.ranges.iter() {
+                let upto = end.map_or(Bound::Unbounded, |end| Bound::Excluded(Box::from(end)));
+                let bounds = (Bound::Included(Box::from(start)), upto);
+                for pair in self.reader.range(&of.tree, bounds, Arc::clone(self.snapshot)) {
+                    let pair = pair?;
+                    if pair.instant().is_some() {
+                        self.look_at(&of.tree, pair.key(), &mut first)?;
+                    }
+                }
+            }
         }
+        self.expires = first;
+        Ok(())
+    }
+
+    fn look_at(&self, tree: &Arc<Tree>, key: &[u8], first: &mut Option<Millis>) -> Result<()> {
+        let then = self.reader.expires_at(tree, key, || self.snapshot.sight())?;
+        if then.flatten().is_some() { self.compare(tree, key, first) } else { Ok(()) }
     }
 
     /// Whether anything that was read may have changed after `upto`. The caller holds the commit lock.
@@ -219,7 +261,8 @@ impl Condition for ReadCheck<'_> {
             return Ok(());
         }
         self.take_views();
-        self.decide()
+        self.compared = self.decide()?;
+        if self.may_have_expired() { self.look_at_what_expires() } else { Ok(()) }
     }
 
     fn holds(&mut self) -> Result<bool> {
@@ -228,13 +271,13 @@ impl Condition for ReadCheck<'_> {
         }
         // A keyspace is dropped under the commit lock.
         self.relied.iter().try_for_each(|relied| self.reader.readable(relied.tree))?;
-        if !planted!("transaction_overlooks_expiry") {
-            self.check_expiry()?;
-        }
         if self.rounds == Rounds::Last {
+            if self.may_have_expired() {
+                self.look_at_what_expires()?;
+            }
             return self.at_once().map(|()| true);
         }
-        Ok(!self.may_have_changed()?)
+        Ok(!self.may_have_expired() && !self.may_have_changed()?)
     }
 }
 
@@ -258,6 +301,15 @@ impl Relied<'_> {
         }
         Ok(false)
     }
+}
+
+/// The earlier of two instants, of which either may be missing.
+fn earlier(one: Option<Millis>, other: Option<Millis>) -> Option<Millis> {
+    one.into_iter().chain(other).min()
+}
+
+fn conflict(tree: &Tree, key: &[u8]) -> Error {
+    Error::Conflict { keyspace: tree.name.clone(), key: key.into() }
 }
 
 fn is_key_touched_in(memtable: &Memtable, key: &[u8], after: SeqNo) -> bool {
@@ -354,66 +406,4 @@ fn cut(tombstone: &RangeTombstone, (start, end): KeyRange<'_>) -> Option<RangeTo
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{
-        api::options::KeyspaceOptions, background::bed::Bed, state::snapshot::Holder, transaction::memory::Charge,
-    };
-
-    const READ: u32 = 7;
-
-    /// How something is committed between the two steps, and whether it is sealed and flushed before the second one.
-    enum Meanwhile {
-        Sealed,
-        Flushed,
-        Ingested,
-    }
-
-    /// Reads a key, does step 1, lets somebody else write `key`, then does step 2, and step 1 again.
-    fn check((read, key): (u32, u32), meanwhile: Meanwhile) -> (bool, Result<()>) {
-        let bed = Bed::new(KeyspaceOptions::default());
-        bed.fill([(READ, vec![1]), (8, vec![1])].into_iter());
-        let engine = &bed.engine;
-        let snapshot = Arc::new(engine.snapshots.open(&engine.visible, Holder::Transaction, engine.env.clock.now()));
-        let (mut reads, charge) = (ReadSet::default(), Charge::on(&engine.transactions));
-        reads.note_key(&bed.tree, &read.to_be_bytes(), &charge).unwrap();
-        let mut check = ReadCheck::new(&engine.reader, &snapshot, &reads);
-        check.prepare().unwrap();
-        assert!(check.holds().unwrap(), "nobody has committed since");
-        if let Meanwhile::Ingested = meanwhile {
-            bed.ingest(key, &[2]);
-        } else {
-            bed.fill(std::iter::once((key, vec![2])));
-        }
-        if let Meanwhile::Flushed = meanwhile {
-            bed.flush().unwrap();
-            bed.flush().unwrap();
-        }
-        (check.holds().unwrap(), check.prepare())
-    }
-
-    #[test]
-    fn a_memtable_that_was_sealed_since_step_1_is_asked() {
-        let (holds, decided) = check((READ, READ), Meanwhile::Sealed);
-        assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
-        let (holds, decided) = check((READ, 8), Meanwhile::Sealed);
-        assert!(holds && decided.is_ok(), "another key");
-    }
-
-    #[test]
-    fn a_memtable_that_was_flushed_since_step_1_makes_another_round() {
-        let (holds, decided) = check((READ, READ), Meanwhile::Flushed);
-        assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
-        let (holds, decided) = check((READ, 8), Meanwhile::Flushed);
-        assert!(!holds && decided.is_ok(), "memtables cannot say that it is another key, and tables do");
-    }
-
-    /// Nothing is below the ingested keys, so no memtable is flushed for them.
-    #[test]
-    fn an_ingest_since_step_1_makes_another_round() {
-        let (holds, decided) = check((100, 100), Meanwhile::Ingested);
-        assert!(!holds && decided.is_err_and(|error| error.is_conflict()));
-        let (holds, decided) = check((READ, 100), Meanwhile::Ingested);
-        assert!(!holds && decided.is_ok(), "memtables do not know which keys it had, and tables do");
-    }
-}
+mod tests;

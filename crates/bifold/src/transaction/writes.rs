@@ -4,7 +4,8 @@
 //! the writes it covers, so the order of the rest does not matter: ranges are committed first.
 //!
 //! Once there is a savepoint, each change also notes what it replaces. Going back undoes the changes, the last one
-//! first.
+//! first. A savepoint without a change since the last one is the same moment and takes nothing; so there are at most as
+//! many as noted changes and the first one, and each change counts the memory of the next one.
 
 use std::{
     collections::BTreeMap,
@@ -26,8 +27,11 @@ use crate::{
 /// Memory of a write without key and value, in bytes: pointers, reference counts, its share of the map.
 const WRITE_OVERHEAD_BYTES: u64 = 96;
 
-/// Memory of a noted change without what it replaces, in bytes.
-const UNDO_OVERHEAD_BYTES: u64 = 96;
+/// Memory of a savepoint, in bytes: two numbers, and what the list has in reserve.
+const SAVEPOINT_BYTES: u64 = 24;
+
+/// Memory of a noted change without what it replaces, and of the savepoint that may follow it, in bytes.
+const UNDO_OVERHEAD_BYTES: u64 = 96 + SAVEPOINT_BYTES;
 
 /// Savepoints have numbers that no other transaction of the process has.
 static NEXT_SAVEPOINT: AtomicU64 = AtomicU64::new(0);
@@ -97,7 +101,7 @@ enum Undo {
 pub(super) struct Writes {
     trees: BTreeMap<KeyspaceId, TreeWrites>,
     undo: Vec<Undo>,
-    /// Savepoints, oldest first, each with the length of `undo` then.
+    /// Savepoints, oldest first, each with the length of `undo` then. Their numbers and these lengths grow.
     savepoints: Vec<(Savepoint, usize)>,
 }
 
@@ -199,6 +203,9 @@ impl Writes {
 
     /// A moment to go back to.
     pub fn savepoint(&mut self) -> Savepoint {
+        if let Some((last, _)) = self.savepoints.last().filter(|(_, length)| *length == self.undo.len()) {
+            return *last;
+        }
         let savepoint = Savepoint(NEXT_SAVEPOINT.fetch_add(1, Relaxed));
         self.savepoints.push((savepoint, self.undo.len()));
         savepoint
@@ -209,7 +216,7 @@ impl Writes {
     /// # Errors
     /// [`Error::InvalidArgument`] if it is of another transaction, or an earlier one was gone back to since.
     pub fn go_back(&mut self, savepoint: Savepoint, charge: &Charge) -> Result<()> {
-        let Some(at) = self.savepoints.iter().position(|(there, _)| *there == savepoint) else {
+        let Ok(at) = self.savepoints.binary_search_by_key(&savepoint.0, |(there, _)| there.0) else {
             let reason = "it belongs to another transaction, or this one was rolled back to an earlier one since";
             return Err(Error::invalid("savepoint", reason));
         };

@@ -83,6 +83,10 @@ impl EventListener for Notebook {
         self.note(format!("file- {name}"));
     }
 
+    fn readers_unknown(&self, error: &Error) {
+        self.note(format!("readers unknown {error}"));
+    }
+
     fn left_out(&self, keyspace: &str, error: &Error) {
         self.note(format!("left out {keyspace} {error}"));
     }
@@ -241,6 +245,21 @@ fn stalls_and_failures_are_told() {
     for pair in stalls.chunks_exact(2) {
         assert_eq!(pair[0].strip_prefix("stall+"), pair[1].strip_prefix("stall-"), "each ends before the next begins");
     }
+}
+
+#[test]
+fn why_it_is_unknown_who_reads_is_told_once() {
+    let (dir, notebook) = (TempDir::new(), Arc::new(Notebook::default()));
+    let faulty = Arc::new(FaultyFs::new(Arc::new(DiskFs)));
+    let env = Env { fs: Arc::clone(&faulty) as _, ..Env::system() };
+    let options = options(PlacementKind::Inline, Workers::Caller, &notebook);
+    let db = Db::open_in(env, dir.join("db"), options).unwrap();
+    faulty.decide_by(Box::new(|call| {
+        (call.op == "list" && call.path.ends_with("readers")).then_some(FaultKind::Errno(13))
+    }));
+    (0..3).for_each(|_| assert_eq!(db.stats().followers.readers, 1, "there may be one"));
+    db.close().unwrap();
+    assert_eq!(notebook.count("readers unknown cannot list "), 1);
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::{
 };
 
 use bifold::{
-    Batch, Db, Durability, Env, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive, Transaction,
-    options::Cold,
+    Batch, Db, Durability, Env, Error, Keyspace, KeyspaceOptions, Options, PlacementKind, Snapshot, TimeToLive,
+    Transaction, options::Cold,
 };
 use bifold_io::memory::Fate;
 
@@ -295,6 +295,35 @@ fn a_transaction_conflicts_if_what_it_has_read_has_expired() {
             assert_eq!(committed.is_err_and(|error| error.is_conflict()), passed == 10, "{name}, {passed}");
             let left = if passed == 10 { TimeToLive::NoKey } else { TimeToLive::Left(seconds(5)) };
             assert_eq!(bed.ks().ttl("other").unwrap(), left);
+        }
+    }
+}
+
+#[test]
+fn a_transaction_does_not_conflict_if_what_it_has_read_was_given_more_time() {
+    type Read = fn(&Transaction, &Keyspace);
+    let reads: [(&str, Read); 2] = [
+        ("get", |tx, ks| assert!(tx.get(ks, "k").unwrap().is_some() && tx.get(ks, "l").unwrap().is_some())),
+        ("range", |tx, ks| assert_eq!(tx.iter(ks).count(), 2)),
+    ];
+    for (name, read) in reads {
+        for (passed, touches_both, refused) in [(19, true, None), (20, true, Some("k")), (19, false, Some("l"))] {
+            let bed = Bed::new(PlacementKind::Inline);
+            bed.ks().put_with_ttl("k", "v", seconds(10)).unwrap();
+            bed.ks().put_with_ttl("l", "v", seconds(11)).unwrap();
+            let mut tx = bed.db().transaction();
+            read(&tx, bed.ks());
+            assert!(bed.ks().touch("k", seconds(20)).unwrap());
+            if touches_both {
+                assert!(bed.ks().touch("l", seconds(30)).unwrap());
+            }
+            bed.set_time(1_000_000 + passed);
+            tx.put(bed.ks(), "other", "w").unwrap();
+            let conflict = match tx.commit() {
+                Err(Error::Conflict { key, .. }) => Some(key.escape_ascii().to_string()),
+                committed => committed.map(|_| None).unwrap(),
+            };
+            assert_eq!(conflict.as_deref(), refused, "{name}, {passed}");
         }
     }
 }

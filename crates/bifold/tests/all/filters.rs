@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     path::Path,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::{Duration, UNIX_EPOCH},
 };
 
@@ -263,4 +266,45 @@ fn a_transaction_conflicts_with_what_a_filter_deletes() {
     assert_eq!(bed.ks().get("k").unwrap(), None);
     assert_eq!(snapshot.get(bed.ks(), "k").unwrap().as_deref(), Some(&b"v"[..]));
     assert!(tx.commit().unwrap_err().is_conflict());
+}
+
+/// The thread that compacts is the one that would flush. What it commits must not pile up until it is done.
+#[test]
+fn what_a_filter_replaces_is_flushed_meanwhile_where_callers_do_the_work() {
+    const KEYS: u32 = 2000;
+    let bed = Bed::new(PlacementKind::Inline);
+    (0..KEYS).for_each(|n| bed.ks().put(key(n * 7 % KEYS), [7; 200]).unwrap());
+    let most = Arc::new(AtomicU64::new(0));
+    let (seen, db) = (Arc::clone(&most), bed.db().clone());
+    bed.ks().set_compaction_filter(Some(CompactionFilter::new(move |entry| {
+        if entry.key().ends_with(b"0") {
+            seen.fetch_max(db.stats().keyspaces[0].sealed_memtables, Relaxed);
+        }
+        Ok(Verdict::Replace(vec![9; 200]))
+    })));
+    bed.db().compact().unwrap();
+    assert_eq!(most.load(Relaxed), 2, "so many sealed memtables may wait");
+    assert!(filter_stats(bed.db()).replaced >= u64::from(KEYS));
+    let all: Vec<_> = (0..KEYS).map(|n| (key(n), vec![9u8; 200])).collect();
+    assert!(entries(bed.ks().iter()) == all);
+    // It holds the database.
+    bed.ks().set_compaction_filter(None);
+    assert_eq!(bed.db().stats().poisoned, None);
+}
+
+/// Else compactions would have work without end.
+#[test]
+fn a_value_that_is_replaced_by_the_same_one_is_kept() {
+    for placement in [PlacementKind::Inline, PlacementKind::Streams] {
+        let bed = Bed::new(placement);
+        (0..200).for_each(|n| bed.ks().put(key(n), [7; 300]).unwrap());
+        let filter = CompactionFilter::new(|_| Ok(Verdict::Replace(vec![9; 300])));
+        bed.ks().set_compaction_filter(Some(filter));
+        bed.db().compact().unwrap();
+        assert_eq!(filter_stats(bed.db()).replaced, 200, "{placement:?}");
+        bed.db().compact().unwrap();
+        bed.db().compact().unwrap();
+        assert_eq!(filter_stats(bed.db()).replaced, 200, "{placement:?}");
+        assert_eq!(*bed.ks().get(key(100)).unwrap().unwrap(), [9; 300], "{placement:?}");
+    }
 }

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Workers};
+use bifold::{CompactionFilter, Db, Env, Error, KeyspaceOptions, Options, PlacementKind, Verdict, Workers};
 use bifold_io::{
     FileSystem,
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
@@ -315,6 +315,9 @@ fn a_flush_without_room_reports_that_and_is_done_when_there_is_room() {
     fs.set_capacity(Some(fs.used_bytes() + (16 << 10)));
     let flushed = is_woken(|| db.flush());
     assert!(matches!(flushed, Err(Error::Full { .. })), "{flushed:?}");
+    // The work is due, and nobody does it.
+    let idle = is_woken(|| db.wait_idle());
+    assert!(matches!(idle, Err(Error::Full { .. })), "{idle:?}");
     fs.set_capacity(Some(CAPACITY));
     is_woken(|| db.flush()).unwrap();
     let stats = db.stats();
@@ -400,5 +403,31 @@ fn copies_of_gc_that_asks_the_index_wait_for_room() {
             assert!(at > 20, "{at}: files are begun, and copied to");
             break;
         }
+    }
+}
+
+/// A compaction whose tables have addresses writes little, and its filter replaces all values.
+#[test]
+fn what_a_filter_replaces_waits_for_room() {
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::Streams] {
+        let fs = MemoryFs::new();
+        fs.set_capacity(Some(CAPACITY));
+        let db = open(&fs, placement, Workers::Caller).unwrap();
+        let puts = fill(&db);
+        let filter = CompactionFilter::new(|_| Ok(Verdict::Replace(vec![255; 3000])));
+        db.default_keyspace().set_compaction_filter(Some(filter));
+        let outcome = db.compact();
+        assert!(matches!(outcome, Ok(()) | Err(Error::Full { .. })), "{placement:?}: {outcome:?}");
+        assert_eq!(db.stats().poisoned, None, "{placement:?}");
+        for number in 0..puts {
+            let found = db.get(key(number)).unwrap().unwrap();
+            let is_right = *found == [number as u8; 3000] || *found == [255u8; 3000];
+            assert!(is_right, "{placement:?}: {number}");
+        }
+        fs.set_capacity(None);
+        db.compact().unwrap();
+        let is_replaced = |number: &u32| *db.get(key(*number)).unwrap().unwrap() == [255u8; 3000];
+        assert_eq!((0..puts).filter(is_replaced).count(), puts as usize, "{placement:?}");
+        db.close().unwrap();
     }
 }

@@ -69,11 +69,12 @@ fn until_quiet(fs: &MemoryFs) {
 
 /// Fills a database, lets `work` change it under a snapshot, which it ends, and checks that no more stays than the
 /// space target allows for the `live` bytes.
-fn leaves_little(placement: PlacementKind, what: &str, live: u64, work: impl FnOnce(&Db, Snapshot)) {
+fn leaves_little(options: Options, what: &str, live: u64, work: impl FnOnce(&Db, Snapshot)) {
+    let placement = options.keyspace.placement;
     let fs = MemoryFs::default();
     let env =
         Env { fs: Arc::new(fs.clone()), clock: Arc::new(SystemClock::default()), threads: Arc::new(SystemThreads) };
-    let db = Db::open_in(env, "/db", options(placement)).unwrap();
+    let db = Db::open_in(env, "/db", options).unwrap();
     fill(&db, 0..KEYS);
     db.flush().unwrap();
     let snapshot = db.snapshot();
@@ -98,7 +99,7 @@ const ALL_BYTES: u64 = KEYS as u64 * (VALUE_BYTES + 9);
 #[test]
 fn what_a_snapshot_held_goes_when_it_ends_while_nobody_calls() {
     for placement in PLACEMENTS {
-        leaves_little(placement, "overwritten", ALL_BYTES, |db, snapshot| {
+        leaves_little(options(placement), "overwritten", ALL_BYTES, |db, snapshot| {
             for _ in 0..4 {
                 fill(db, 0..KEYS);
             }
@@ -112,7 +113,7 @@ fn what_a_snapshot_held_goes_when_it_ends_while_nobody_calls() {
 #[test]
 fn what_an_iterator_held_goes_when_it_ends_while_nobody_calls() {
     for placement in PLACEMENTS {
-        leaves_little(placement, "overwritten during an iterator", ALL_BYTES, |db, snapshot| {
+        leaves_little(options(placement), "overwritten during an iterator", ALL_BYTES, |db, snapshot| {
             let scan = db.iter();
             drop(snapshot);
             for _ in 0..4 {
@@ -128,7 +129,7 @@ fn what_an_iterator_held_goes_when_it_ends_while_nobody_calls() {
 #[test]
 fn what_was_deleted_under_a_snapshot_goes_when_it_ends_while_nobody_calls() {
     for placement in PLACEMENTS {
-        leaves_little(placement, "deleted", ALL_BYTES / 5, |db, snapshot| {
+        leaves_little(options(placement), "deleted", ALL_BYTES / 5, |db, snapshot| {
             (0..KEYS).filter(|n| n % 5 > 0).for_each(|n| db.delete(key(n)).unwrap());
             // Tombstones that no compaction has merged down yet cover what is below with or without a snapshot.
             db.compact().unwrap();
@@ -141,7 +142,7 @@ fn what_was_deleted_under_a_snapshot_goes_when_it_ends_while_nobody_calls() {
 #[test]
 fn a_queue_that_is_drained_under_a_snapshot_leaves_only_its_entries() {
     for placement in PLACEMENTS {
-        leaves_little(placement, "a queue", ALL_BYTES, |db, snapshot| {
+        leaves_little(options(placement), "a queue", ALL_BYTES, |db, snapshot| {
             for n in 0..2 * KEYS {
                 db.delete_range(key(n)..key(n + 1)).unwrap();
                 fill(db, KEYS + n..KEYS + n + 1);
@@ -149,6 +150,24 @@ fn a_queue_that_is_drained_under_a_snapshot_leaves_only_its_entries() {
             db.compact().unwrap();
             db.wait_idle().unwrap();
             drop(snapshot);
+        });
+    }
+}
+
+/// The same data once more. Level 0 has room for its run, so no merge comes upon what it overwrites.
+#[test]
+fn what_an_ingest_overwrites_goes_while_nobody_calls() {
+    for placement in [PlacementKind::Streams, PlacementKind::NovKv] {
+        let mut options = options(placement);
+        if let Compaction::Leveled(leveled) = &mut options.keyspace.compaction {
+            leveled.level0_runs = 8;
+        }
+        leaves_little(options, "ingested", ALL_BYTES, |db, snapshot| {
+            drop(snapshot);
+            db.compact().unwrap();
+            let mut ingest = db.default_keyspace().ingest().unwrap();
+            (0..KEYS).for_each(|n| ingest.put(key(n), vec![!(n as u8); VALUE_BYTES as usize]).unwrap());
+            assert_eq!(ingest.finish().unwrap().level, 0);
         });
     }
 }

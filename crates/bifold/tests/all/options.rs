@@ -7,6 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use bifold::{
@@ -102,7 +103,7 @@ fn changed(options: &KeyspaceOptions) -> KeyspaceOptions {
         restart_interval: 4,
         filter_bits_per_key: 5,
         compaction: Compaction::Tiered(Tiered { size_ratio: 3, ..Tiered::default() }),
-        ttl: Some(std::time::Duration::from_secs(86_400)),
+        ttl: Some(Duration::from_secs(86_400)),
         merge: options.merge.clone(),
     }
 }
@@ -384,6 +385,31 @@ fn options_that_are_given_at_opening_are_in_force() {
     let db = Db::open_with(&path, tiny_stored()).unwrap();
     assert_eq!(db.default_keyspace().options(), zstd, "nothing has changed");
     assert_eq!(db.existing_keyspace("other").unwrap().unwrap().options(), zstd);
+}
+
+/// The manifest has whole milliseconds, and as many as its text can say.
+#[test]
+fn a_ttl_is_the_same_before_and_after_an_opening() {
+    let millis = Duration::from_millis;
+    for (ttl, recorded) in [(Duration::from_micros(1500), millis(2)), (Duration::MAX, millis(u64::MAX))] {
+        let fs = MemoryFs::new();
+        let options = with(KeyspaceOptions { ttl: Some(ttl), ..tiny().keyspace });
+        let open = |access| {
+            let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+            let db = Db::open_in(env, "/db", Options { access, ..options.clone() }).unwrap();
+            assert_eq!(db.default_keyspace().options().ttl, Some(recorded));
+            db
+        };
+        open(Access::ReadWrite).close().unwrap();
+        open(Access::ReadOnly).close().unwrap();
+        let db = open(Access::ReadWrite);
+        db.default_keyspace().set_options(options.keyspace.clone()).unwrap();
+        let manifest = fs.read(Path::new("/db/MANIFEST")).unwrap();
+        let recorded = manifest.windows(6).filter(|word| **word == *b"ttl = ").count();
+        assert_eq!(recorded, 1, "with the keyspace, and no change of it");
+        let too_short = KeyspaceOptions { ttl: Some(Duration::from_micros(999)), ..options.keyspace.clone() };
+        assert!(matches!(db.default_keyspace().set_options(too_short), Err(Error::InvalidArgument { .. })));
+    }
 }
 
 /// The edit fails to reach the disk: nobody may see options that a crash takes back.

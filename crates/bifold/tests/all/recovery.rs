@@ -1,10 +1,20 @@
 //! Opening again: after a close, without one, read-only, with damage.
 
-use std::fs;
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex},
+};
 
-use bifold::{Access, Db, Durability, Error, IfMissing, Options, verify};
+use bifold::{Access, Db, Durability, Env, Error, IfMissing, KeyspaceOptions, Options, PlacementKind, Workers, verify};
 
 use bifold_format::log::LogReader;
+use bifold_io::{
+    FileSystem,
+    faulty::{FaultKind, FaultyFs},
+    memory::MemoryFs,
+};
 
 use crate::support::{TempDir, check_filled, files_to_copy, fill, keys, tiny, tiny_db};
 
@@ -231,7 +241,7 @@ fn a_manifest_that_ends_early_is_an_error_that_names_the_log_it_needs() {
     fs::write(path.join("MANIFEST"), early).unwrap();
     let files = || {
         let names = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name != "LOCK").collect::<std::collections::BTreeSet<_>>()
+        names.filter(|name| name != "LOCK").collect::<BTreeSet<_>>()
     };
     let before = files();
     for access in [Access::ReadWrite, Access::ReadOnly] {
@@ -308,4 +318,75 @@ fn a_file_with_a_number_far_ahead_is_reported_and_the_next_numbers_do_not_run_ou
     assert_eq!(verify(dir.join("db")).unwrap().problems.len(), 0);
     let (_, left) = listing(&dir).into_iter().partition::<Vec<_>, _>(|file| file.1 != b"notes");
     assert_eq!(left.len(), 9, "files that are not ours stay");
+}
+
+fn over(fs: impl FileSystem + 'static) -> Env {
+    Env { fs: Arc::new(fs), ..Env::system() }
+}
+
+#[test]
+fn each_directory_that_is_made_for_a_database_gets_a_durable_name() {
+    let faulty = FaultyFs::over_memory(MemoryFs::new());
+    let synced = Arc::new(Mutex::new(BTreeSet::<PathBuf>::new()));
+    let seen = Arc::clone(&synced);
+    faulty.decide_by(Box::new(move |call| {
+        if call.op == "sync directory" {
+            seen.lock().unwrap().insert(call.path.to_owned());
+        }
+        None
+    }));
+    Db::open_in(over(faulty), "/x/y/db", tiny()).unwrap().close().unwrap();
+    let synced = synced.lock().unwrap();
+    for above in ["/", "/x", "/x/y"] {
+        assert!(synced.contains(Path::new(above)), "{above} is not among {synced:?}");
+    }
+}
+
+/// It may be entered, and not listed: it belongs to somebody else.
+#[test]
+fn a_database_in_a_directory_that_may_not_be_read_is_opened_but_none_is_created_there() {
+    let faulty = FaultyFs::over_memory(MemoryFs::new());
+    let open = |path: &str| Db::open_in(over(faulty.clone()), path, tiny());
+    let db = open("/x/db").unwrap();
+    db.put("key", "value").unwrap();
+    db.close().unwrap();
+    faulty.decide_by(Box::new(|call| {
+        (call.op == "sync directory" && call.path == Path::new("/x")).then_some(FaultKind::Errno(13))
+    }));
+    let db = open("/x/db").unwrap();
+    assert_eq!(faulty.injected().len(), 1);
+    assert_eq!(db.get("key").unwrap().as_deref(), Some(&b"value"[..]));
+    db.close().unwrap();
+    assert!(matches!(open("/x/new"), Err(Error::Io { .. })), "a power loss could take its name");
+}
+
+/// The space of `APPENDS` itself cannot be freed there: its bytes are needed under another name, too.
+#[test]
+fn appends_that_a_killed_process_has_left_are_put_back_with_the_space_of_the_reserve() {
+    let keyspace = KeyspaceOptions { placement: PlacementKind::Inline, table_bytes: 64 << 10, ..tiny().keyspace };
+    let workers = Workers::Caller;
+    let options = Options { memory_limit: 8 << 20, memtable_bytes: 64 << 10, workers, keyspace, ..Options::default() };
+    let memory = MemoryFs::new();
+    memory.set_append_region(true);
+    memory.set_capacity(Some(32 << 20));
+    let db = Db::open_in(over(memory.clone()), "/db", options.clone()).unwrap();
+    (0..500_u32).for_each(|number| db.put(number.to_be_bytes(), vec![number as u8; 3000]).unwrap());
+    assert!(db.stats().space.reserve_bytes > 64 << 10);
+    (0..5).for_each(|number| db.put(format!("last{number}"), "staged").unwrap());
+    let killed = memory.fork();
+    let appends = Path::new("/db").join(bifold_io::fs::APPENDS_NAME);
+    let staged = killed.read(&appends).unwrap();
+    assert!(staged.windows(6).any(|bytes| bytes == b"staged"), "they are in no other file");
+    killed.link(&appends, Path::new("/copy")).unwrap();
+    killed.set_capacity(Some(killed.used_bytes()));
+    let reopened = Db::open_in(over(killed.clone()), "/db", options).unwrap();
+    assert_eq!(killed.len(Path::new("/db/RESERVE")).unwrap(), None, "it is released");
+    for number in 0..500_u32 {
+        let expected = vec![number as u8; 3000];
+        assert_eq!(reopened.get(number.to_be_bytes()).unwrap().as_deref(), Some(&expected[..]), "{number}");
+    }
+    for number in 0..5 {
+        assert_eq!(reopened.get(format!("last{number}")).unwrap().as_deref(), Some(&b"staged"[..]), "{number}");
+    }
+    assert_eq!(killed.read(Path::new("/copy")).unwrap(), staged, "the copy stays as it is");
 }

@@ -1,6 +1,6 @@
 //! Snapshots keep their view.
 
-use bifold::{Compaction, KeyspaceOptions, Options, PlacementKind, options::Leveled};
+use bifold::{Access, Compaction, Db, Error, IfMissing, KeyspaceOptions, Options, PlacementKind, options::Leveled};
 
 use crate::{
     bed::Bed,
@@ -110,13 +110,63 @@ fn a_snapshot_spans_keyspaces_and_outlives_handles() {
     check_filled(&other, 100, "after");
 }
 
+/// Both databases number their files, keyspaces and commits alike.
+#[test]
+fn a_snapshot_refuses_keyspaces_of_another_database() {
+    let ((_dir, db), (_other_dir, other)) = (tiny_db(), tiny_db());
+    db.put("k", "here").unwrap();
+    other.put("k", "there").unwrap();
+    let (snapshot, foreign) = (db.snapshot(), other.default_keyspace());
+    let mut range = snapshot.range(foreign, "a"..);
+    range.seek("k");
+    for (what, outcome) in [
+        ("get", snapshot.get(foreign, "k").map(drop)),
+        ("contains_key", snapshot.contains_key(foreign, "k").map(drop)),
+        ("multi_get", snapshot.multi_get(foreign, ["k"]).map(drop)),
+        ("get_reader", snapshot.get_reader(foreign, "k").map(drop)),
+        ("first_key_value", snapshot.first_key_value(foreign).map(drop)),
+        ("last_key_value", snapshot.last_key_value(foreign).map(drop)),
+        ("iter", snapshot.iter(foreign).next().unwrap().map(drop)),
+        ("prefix", snapshot.prefix(foreign, "k").next_back().unwrap().map(drop)),
+        ("range", range.next().unwrap().map(drop)),
+    ] {
+        assert!(matches!(outcome, Err(Error::InvalidArgument { .. })), "{what}: {outcome:?}");
+    }
+    assert!(range.next().is_none());
+    assert_eq!(snapshot.get(db.default_keyspace(), "k").unwrap().as_deref(), Some(&b"here"[..]));
+}
+
+#[test]
+fn a_snapshot_of_a_follower_answers_from_its_own_state() {
+    let (dir, writer) = tiny_db();
+    let follow = || {
+        let options = Options { access: Access::Follow, if_missing: IfMissing::Fail, ..Options::default() };
+        Db::open_with(dir.join("db"), options).unwrap()
+    };
+    writer.keyspace("dropped", tiny().keyspace).unwrap().put("k", "1").unwrap();
+    let mut reader = follow();
+    let (before, dropped) = (reader.snapshot(), reader.existing_keyspace("dropped").unwrap().unwrap());
+    writer.drop_keyspace("dropped").unwrap();
+    writer.keyspace("created", tiny().keyspace).unwrap().put("k", "2").unwrap();
+    assert!(reader.refresh().unwrap().is_newer);
+    let (after, created) = (reader.snapshot(), reader.existing_keyspace("created").unwrap().unwrap());
+    assert_eq!(before.get(&dropped, "k").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(after.get(&created, "k").unwrap().as_deref(), Some(&b"2"[..]));
+    assert_eq!((before.get(&created, "k").unwrap(), before.iter(&created).count()), (None, 0), "not created yet");
+    let refused = [after.get(&dropped, "k").map(drop), after.iter(&dropped).next().unwrap().map(drop)];
+    assert!(refused.iter().all(|outcome| matches!(outcome, Err(Error::Closed { .. }))), "{refused:?}");
+    // Its states are others, even where they have the same commits.
+    let of_another = after.get(follow().default_keyspace(), "k");
+    assert!(matches!(of_another, Err(Error::InvalidArgument { .. })), "{of_another:?}");
+}
+
 #[test]
 fn open_snapshots_and_iterators_are_shown() {
     let (_dir, db) = tiny_db();
     db.put("a", "1").unwrap();
     let snapshot = db.snapshot();
     let iterator = db.iter();
-    let kinds = |db: &bifold::Db| db.stats().snapshots.iter().map(|s| (s.kind, s.seqno)).collect::<Vec<_>>();
+    let kinds = |db: &Db| db.stats().snapshots.iter().map(|s| (s.kind, s.seqno)).collect::<Vec<_>>();
     assert_eq!(kinds(&db), [("snapshot", 1), ("iterator", 1)]);
     drop((snapshot, iterator));
     assert_eq!(kinds(&db), []);

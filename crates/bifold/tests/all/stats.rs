@@ -138,6 +138,22 @@ fn scans_count_the_bytes_of_the_values_that_they_read() {
 }
 
 #[test]
+fn the_keys_of_a_multi_get_are_gets() {
+    let (_dir, db) = tiny_db();
+    (0..10).for_each(|n| db.put(format!("key{n}"), vec![7u8; 100 + n]).unwrap());
+    let keys: Vec<String> = (0..11).map(|n| format!("key{n}")).collect();
+    for _flushed in 0..2 {
+        let before = db.stats();
+        let found = db.default_keyspace().multi_get(&keys).unwrap();
+        assert_eq!(found.iter().flatten().count(), 10);
+        let after = db.stats();
+        assert_eq!((after.gets - before.gets, after.get_hits - before.get_hits), (11, 10));
+        assert_eq!(after.user_bytes_read - before.user_bytes_read, (100..110).sum::<u64>());
+        db.flush().unwrap();
+    }
+}
+
+#[test]
 fn asking_whether_a_key_exists_reads_no_value() {
     let (_dir, db) = tiny_db();
     db.put("there", "value").unwrap();

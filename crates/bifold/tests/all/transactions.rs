@@ -264,6 +264,29 @@ fn savepoints_undo_writes_of_all_kinds_again_and_again() {
 }
 
 #[test]
+fn savepoints_are_counted() {
+    let (_dir, db) = tiny_db();
+    let ks = db.default_keyspace();
+    let mut tx = db.transaction();
+    let first = tx.savepoint();
+    assert!((0..1000).all(|_| tx.savepoint() == first), "nothing was written in between: it is the same moment");
+    let mut rounds = 0;
+    let too_large = loop {
+        match tx.put(ks, "a", "1") {
+            Ok(()) => rounds += 1,
+            Err(error) => break error,
+        }
+        assert_ne!(tx.savepoint(), first);
+    };
+    assert!(matches!(too_large, Error::TransactionTooLarge { .. }));
+    // Of each round stay a write of two bytes, or what it has replaced, a note, and a savepoint.
+    let most = db.options().memory_limit / 16;
+    assert!(rounds * (2 + 96 + 96 + 24) <= most, "{rounds} rounds in {most} bytes");
+    tx.rollback_to(first).unwrap();
+    assert_eq!((tx.bytes(), tx.savepoint()), (0, first));
+}
+
+#[test]
 fn memory_is_bounded_for_all_transactions_together() {
     let (_dir, db) = tiny_db();
     let ks = db.default_keyspace();

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use bifold::{Options, PlacementKind};
+use bifold::{DEFAULT_KEYSPACE, Options, PlacementKind};
 use bifold_lab::{
     PhaseReport, Plan, Runner, Store, Workload,
     choose::Distribution,
@@ -213,6 +213,11 @@ struct PhaseLine<'a> {
 /// `bifold bench`
 pub fn run(args: &BenchArgs, global: &Global, out: &mut Output) -> Result<()> {
     let plan = args.plan()?;
+    if global.keyspace != DEFAULT_KEYSPACE {
+        // Stores of other makers have one keyspace, and all stores are measured alike.
+        let why = "bench works on keyspace `default` alone: leave --keyspace out, or name another directory with --dir";
+        return Err(Failure::trouble(why));
+    }
     open::options_for(global, args.placement.as_deref())?;
     args.peer.map_or(Ok(()), Peer::check_built_in)?;
     if let Some(with) = &args.compare {

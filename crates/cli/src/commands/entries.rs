@@ -5,7 +5,7 @@
 use std::{
     ffi::{OsStr, OsString},
     fs::File,
-    io::{self, BufRead, IsTerminal, Read, Write},
+    io::{self, BufRead, IsTerminal, Read, Seek, Write},
     os::unix::ffi::OsStrExt,
     path::Path,
 };
@@ -23,19 +23,21 @@ use crate::{
 /// `bifold put`
 pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
     let key = bytes_of("key", &args.key, args.typed)?;
-    if let Some(mut file) = LongFile::of(args)? {
-        formats::check(&key, file.len).map_err(Failure::trouble)?;
-        let (db, keyspace) = open::or_create(&args.db, global, Writes::Values)?;
-        file.put(&keyspace, &key)?;
-        return Ok(db.close()?);
-    }
-    let value = match (&args.value, &args.value_file) {
-        (Some(value), _) => value_of(value, args)?,
-        (None, Some(path)) => read_value(path)?,
-        (None, None) => return Err(Failure::trouble("no value: give VALUE or --value-file FILE")),
+    let value = match GivenValue::of(args)? {
+        GivenValue::Whole(value) => value,
+        GivenValue::Long(mut file) => {
+            formats::check(&key, file.len).map_err(Failure::trouble)?;
+            let (db, keyspace) = open::or_create(&args.db, global, Writes::Values)?;
+            file.put(&keyspace, &key)?;
+            return Ok(db.close()?);
+        }
     };
     formats::check(&key, value.len()).map_err(Failure::trouble)?;
-    let writes = if args.merge { Writes::Operands } else { Writes::Values };
+    let writes = match args.ttl {
+        _ if args.merge => Writes::Operands,
+        Some(_) => Writes::Expiring("--ttl"),
+        None => Writes::Values,
+    };
     let (db, keyspace) = open::or_create(&args.db, global, writes)?;
     match args.ttl {
         _ if args.merge => keyspace.merge(&key, &value)?,
@@ -43,6 +45,13 @@ pub fn put(args: &PutArgs, global: &Global) -> Result<()> {
         None => keyspace.put(&key, &value)?,
     }
     Ok(db.close()?)
+}
+
+/// The value of `put`.
+enum GivenValue<'a> {
+    /// It is in memory.
+    Whole(Vec<u8>),
+    Long(LongFile<'a>),
 }
 
 /// A file that is put piece by piece.
@@ -56,29 +65,57 @@ struct LongFile<'a> {
 /// Longer files are put piece by piece.
 const PIECEWISE_BYTES: u64 = 1 << 20;
 
-impl<'a> LongFile<'a> {
-    /// The file that the value comes from, if it is a long one. How long others are, such as pipes, nobody knows.
-    fn of(args: &'a PutArgs) -> Result<Option<Self>> {
-        let typed = args.value.as_deref().map(OsStr::as_bytes).filter(|_| !args.literal);
-        let typed = typed.and_then(|value| value.strip_prefix(b"@")).map(|file| Path::new(OsStr::from_bytes(file)));
-        let path = args.value_file.as_deref().or(typed).filter(|path| *path != Path::new("-"));
-        // What cannot be opened is reported with the hint for its argument.
-        let Some((path, file)) = path.and_then(|path| Some((path, File::open(path).ok()?))) else { return Ok(None) };
-        let data = file.metadata().map_err(|error| Failure::file("read", path, &error))?;
-        if !data.is_file() || data.len() <= PIECEWISE_BYTES || args.ttl.is_some() || args.merge {
-            return Ok(None);
+impl<'a> GivenValue<'a> {
+    fn of(args: &'a PutArgs) -> Result<Self> {
+        match (&args.value, &args.value_file) {
+            (Some(value), _) => Self::typed(value, args),
+            (None, Some(path)) => Self::read(path, args),
+            (None, None) => Err(Failure::trouble("no value: give VALUE or --value-file FILE")),
         }
-        let len = usize::try_from(data.len()).unwrap_or(usize::MAX);
-        Ok(Some(Self { path, file, len, failed: None }))
     }
 
+    fn typed(value: &'a OsStr, args: &PutArgs) -> Result<Self> {
+        match value.as_bytes() {
+            bytes if args.literal => Ok(Self::Whole(bytes.to_owned())),
+            b"-" => Self::read(Path::new("-"), args),
+            b"@" => Err(Failure::trouble("@ alone names no file: write @FILE, or --literal @ for the character")),
+            [b'@', file @ ..] => {
+                Self::read(Path::new(OsStr::from_bytes(file)), args).map_err(|failure| match failure {
+                    Failure::Trouble(message) => Failure::Trouble(format!("{message} (--literal takes @… as typed)")),
+                    other => other,
+                })
+            }
+            _ => bytes_of("value", value, args.typed).map(Self::Whole),
+        }
+    }
+
+    /// The content of a file or of standard input. How long a pipe is, nobody knows.
+    fn read(path: &'a Path, args: &PutArgs) -> Result<Self> {
+        if path == Path::new("-") {
+            let failed = |error: io::Error| Failure::trouble(format!("cannot read standard input: {error}"));
+            return read_value(io::stdin().lock()).map(Self::Whole).map_err(failed);
+        }
+        let failed = |error: io::Error| Failure::file("read", path, &error);
+        // Opened only once: a FIFO gives its data to the first reader.
+        let file = File::open(path).map_err(failed)?;
+        let data = file.metadata().map_err(failed)?;
+        if data.is_file() && data.len() > PIECEWISE_BYTES && args.ttl.is_none() && !args.merge {
+            let len = usize::try_from(data.len()).unwrap_or(usize::MAX);
+            return Ok(Self::Long(LongFile { path, file, len, failed: None }));
+        }
+        read_value(file).map(Self::Whole).map_err(failed)
+    }
+}
+
+impl LongFile<'_> {
     fn put(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         let put = keyspace.put_reader(key, &mut *self);
         match (put, self.failed.take()) {
             (Err(_), Some(error)) => Err(Failure::file("read", self.path, &error)),
             // This keyspace takes no values piece by piece.
             (Err(Error::InvalidArgument { what, .. }), None) if what == "put_reader" => {
-                Ok(keyspace.put(key, read_value(self.path)?)?)
+                let value = self.file.rewind().and_then(|()| read_value(&self.file));
+                Ok(keyspace.put(key, value.map_err(|error| Failure::file("read", self.path, &error))?)?)
             }
             (put, _) => Ok(put?),
         }
@@ -95,41 +132,14 @@ impl Read for LongFile<'_> {
     }
 }
 
-fn value_of(value: &OsStr, args: &PutArgs) -> Result<Vec<u8>> {
-    match value.as_bytes() {
-        bytes if args.literal => Ok(bytes.to_owned()),
-        b"-" => read_value(Path::new("-")),
-        b"@" => Err(Failure::trouble("@ alone names no file: write @FILE, or --literal @ for the character")),
-        [b'@', file @ ..] => read_value(Path::new(OsStr::from_bytes(file))).map_err(|failure| match failure {
-            Failure::Trouble(message) => Failure::Trouble(format!("{message} (--literal takes @… as typed)")),
-            other => other,
-        }),
-        _ => bytes_of("value", value, args.typed),
-    }
-}
-
-fn read_value(path: &Path) -> Result<Vec<u8>> {
+/// Reads a value to its end. One that exceeds memory is an error like any other.
+fn read_value(from: impl Read) -> io::Result<Vec<u8>> {
     // One byte above the limit shows that a value is too long without reading all of it.
-    let most = bifold::MAX_VALUE_LEN as u64 + 1;
-    let mut value = Vec::new();
-    let read = if path == Path::new("-") {
-        read_into(&mut value, io::stdin().lock().take(most))
-    } else {
-        File::open(path).and_then(|file| read_into(&mut value, file.take(most)))
-    };
-    match read {
-        Ok(()) => Ok(value),
-        Err(error) if path == Path::new("-") => Err(Failure::trouble(format!("cannot read standard input: {error}"))),
-        Err(error) => Err(Failure::file("read", path, &error)),
-    }
-}
-
-/// Reads to the end. An input that exceeds memory is an error like any other.
-fn read_into(value: &mut Vec<u8>, mut from: impl Read) -> io::Result<()> {
-    let mut piece = vec![0; 64 << 10];
+    let mut from = from.take(bifold::MAX_VALUE_LEN as u64 + 1);
+    let (mut value, mut piece) = (Vec::new(), vec![0; 64 << 10]);
     loop {
         match from.read(&mut piece) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(value),
             Ok(bytes) => {
                 value.try_reserve(bytes)?;
                 value.extend_from_slice(&piece[..bytes]);

@@ -105,7 +105,9 @@ fn import(args: &ImportArgs, format: Format, global: &Global) -> Result<Imported
     // Finds bad options before it makes anything.
     open::options(global)?;
     let checked = check(&args.db, &args.file, format)?;
-    let (db, keyspace) = open::or_create(&args.db, global, open::Writes::Values)?;
+    let expiring = checked.first_expiring();
+    let writes = expiring.as_deref().map_or(open::Writes::Values, open::Writes::Expiring);
+    let (db, keyspace) = open::or_create(&args.db, global, writes)?;
     let imported = write((&db, &keyspace), &checked, !args.no_ingest)?;
     db.close()?;
     Ok(imported)
@@ -128,6 +130,34 @@ pub struct Lines {
     format: Format,
     /// Total bytes.
     bytes: u64,
+    /// The number of the first line whose entry expires.
+    expiring: Option<u64>,
+}
+
+impl Checked {
+    /// `FILE:LINE` of the first entry that expires.
+    fn first_expiring(&self) -> Option<String> {
+        match self {
+            Self::Lines(lines) => lines.expiring.map(|line| format!("{}:{line}", lines.name.display())),
+            Self::Tree(_) => None,
+        }
+    }
+}
+
+/// Looks for the first line whose entry expires. Each line has one entry.
+#[derive(Default)]
+struct Expiring {
+    lines: u64,
+    first: Option<u64>,
+}
+
+impl Expiring {
+    fn note(&mut self, entry: &Entry) {
+        self.lines += 1;
+        if self.first.is_none() && matches!(entry.expires, Expires::AtMillis(_)) {
+            self.first = Some(self.lines);
+        }
+    }
 }
 
 impl Lines {
@@ -170,12 +200,14 @@ pub fn check(db: &Path, path: &Path, format: Format) -> Result<Checked> {
         (Format::Tsv | Format::Jsonl, false) if !meta.is_file() => Ok(Checked::Lines(save(file, path, format)?)),
         (Format::Tsv | Format::Jsonl, false) => {
             let progress = Progress::bytes("checking", meta.len());
-            let lines = Lines { file, name: path.to_owned(), format, bytes: meta.len() };
-            lines.each(|_, bytes| {
+            let lines = Lines { file, name: path.to_owned(), format, bytes: meta.len(), expiring: None };
+            let mut expiring = Expiring::default();
+            lines.each(|entry, bytes| {
                 progress.advance(bytes);
+                expiring.note(&entry);
                 Ok(())
             })?;
-            Ok(Checked::Lines(lines))
+            Ok(Checked::Lines(Lines { expiring: expiring.first, ..lines }))
         }
     }
 }
@@ -189,13 +221,14 @@ fn save(input: impl Read, name: &Path, format: Format) -> Result<Lines> {
         Failure::trouble(format!("cannot save {name} to a temporary file in {dir}: {e}; {advice}"))
     };
     let mut saved = BufWriter::with_capacity(256 << 10, nameless(&dir).map_err(failed)?);
-    let mut bytes = 0;
-    lines::read(input, name, format, |_, line| {
+    let (mut bytes, mut expiring) = (0, Expiring::default());
+    lines::read(input, name, format, |entry, line| {
         bytes += line.len() as u64;
+        expiring.note(&entry);
         saved.write_all(line).map_err(failed)
     })?;
     let file = saved.into_inner().map_err(|e| failed(e.into_error()))?;
-    Ok(Lines { file, name: name.to_owned(), format, bytes })
+    Ok(Lines { file, name: name.to_owned(), format, bytes, expiring: expiring.first })
 }
 
 /// A file that the system removes when the program ends, however it ends.

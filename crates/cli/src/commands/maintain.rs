@@ -62,7 +62,7 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     let db = open::existing(path, global, Access::ReadOnly)?;
     let units = db.explain_garbage();
     if global.json {
-        return out.json(&units);
+        return units.iter().try_for_each(|unit| out.json(unit));
     }
     if units.is_empty() {
         return out.line("no values are separated, so there is nothing for GC to do");
@@ -71,17 +71,22 @@ fn explain(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
     let (total, live) = (stats.space.values_bytes, stats.space.live_values_estimate);
     out.line(format!("values: {} in files, {} of them live (estimated)", output::bytes(total), output::bytes(live)))?;
     out.line(format!(
-        "{:<12} {:<14} {:>10} {:>10} {:>6}  why GC does not take it",
-        "keyspace", "unit", "bytes", "live", "dead"
+        "{:<12} {:<14} {:>10} {:>10} {:>6} {:>8}  why GC does not take it",
+        "keyspace", "unit", "bytes", "live", "dead", "score"
     ))?;
     for unit in &units {
         let dead = 100.0 * (1.0 - unit.live_bytes as f64 / unit.total_bytes.max(1) as f64);
         let (total, live) = (output::bytes(unit.total_bytes), output::bytes(unit.live_bytes));
         let held = unit.held.unwrap_or("it takes this next");
-        let keyspace = escape::escaped(unit.keyspace.as_bytes());
-        out.line(format!("{keyspace:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}%  {held}", unit.unit))?;
+        let (keyspace, score) = (escape::escaped(unit.keyspace.as_bytes()), figure(unit.score));
+        out.line(format!("{keyspace:<12} {:<14} {total:>10} {live:>10} {dead:>5.0}% {score:>8}  {held}", unit.unit))?;
     }
     Ok(())
+}
+
+/// A score: a share for some policies, bytes for others.
+fn figure(score: f64) -> String {
+    if score.abs() < 1000.0 { format!("{score:.3}") } else { format!("{score:.2e}") }
 }
 
 /// `bifold checkpoint`

@@ -211,5 +211,8 @@ fn print_keyspace(keyspace: &KeyspaceReport, out: &mut Output) -> Result<()> {
 fn id_and_name(text: &str) -> std::result::Result<(u32, String), String> {
     let (id, name) = text.split_once('=').ok_or("write it as ID=NAME, such as 7=users")?;
     let id = id.parse().map_err(|_| format!("`{id}` is not the id of a keyspace: it must be a number"))?;
+    if name.is_empty() || name.len() > open::KEYSPACE_NAME_MAX {
+        return Err(format!("a name has 1 to {} bytes, this one has {}", open::KEYSPACE_NAME_MAX, name.len()));
+    }
     Ok((id, name.to_owned()))
 }

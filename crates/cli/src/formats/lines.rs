@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Read},
+    ops::ControlFlow,
     path::Path,
 };
 
@@ -19,6 +20,19 @@ pub fn read(
     format: Format,
     mut each: impl FnMut(Entry, &[u8]) -> Result<()>,
 ) -> Result<()> {
+    read_while(input, name, format, |entry, line| each(entry, line).map(|()| ControlFlow::Continue(())))
+}
+
+/// The same, until `each` says that it has enough: what follows is not read.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_while(
+    input: impl Read,
+    name: &Path,
+    format: Format,
+    mut each: impl FnMut(Entry, &[u8]) -> Result<ControlFlow<()>>,
+) -> Result<()> {
     let mut reader = BufReader::with_capacity(256 << 10, input);
     let mut line = Vec::new();
     for number in 1_u64.. {
@@ -31,7 +45,9 @@ pub fn read(
             Err(Unread::Bad(why)) => return Err(bad(why)),
         }
         let entry = parse(without_end(&line), format).map_err(bad)?;
-        each(entry, &line)?;
+        if each(entry, &line)?.is_break() {
+            break;
+        }
     }
     Ok(())
 }

@@ -1,7 +1,12 @@
 //! `advise`: what it recommends, that its options work, and what it refuses.
 
+#[cfg(target_os = "linux")]
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
 use serde_json::Value;
 
+#[cfg(target_os = "linux")]
+use super::PROFILE;
 use super::{Ran, Scratch, bifold, text};
 
 const SESSIONS: &str = "
@@ -97,6 +102,32 @@ fn sizes_and_writes_come_from_a_database() {
         (&both["workload"]["keys"], &both["workload"]["update_skew"]),
         (&Value::from(500.0), &Value::from(0.99))
     );
+}
+
+#[test]
+fn the_space_target_is_that_of_the_keyspace_unless_it_is_given() {
+    let dir = Scratch::new();
+    let path = dir.database();
+    let db = text(&path);
+    bifold(&["options", db, "--set", "keyspace.values.space_target=1.3"]).ok();
+    let before = bifold(&["options", db]).ok();
+    let target = |more: &[&str]| json(&[&["--db", db][..], more].concat())["machine"]["space_target"].as_f64();
+    assert_eq!(target(&[]), Some(1.3));
+    assert_eq!(target(&["--set", "keyspace.values.space_target=1.2"]), Some(1.2));
+    assert_eq!(bifold(&["options", db]).ok(), before, "it was only asked");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_profile_whose_name_is_not_utf_8_is_printed_as_json() {
+    let dir = Scratch::new();
+    let workload = dir.write("sessions.toml", SESSIONS);
+    let profile = dir.0.join(OsStr::from_bytes(b"device-\xff"));
+    std::fs::write(&profile, PROFILE).unwrap();
+    let words = ["advise", "--json", "--workload", text(&workload), "--device"].map(OsStr::new);
+    let words: Vec<&OsStr> = words.into_iter().chain([profile.as_os_str()]).collect();
+    let report = bifold(&words).json().remove(0);
+    assert_eq!(report["machine"]["device"], profile.display().to_string());
 }
 
 #[test]

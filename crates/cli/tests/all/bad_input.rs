@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{Scratch, bifold, finish, text};
+use super::{Scratch, bifold, bifold_with_input, finish, text};
 
 #[test]
 fn bad_lines_are_named_and_no_database_is_created() {
@@ -155,6 +155,7 @@ fn unusable_keys_values_and_options_are_refused_before_a_database_is_created() {
         (&["k", "v", "--keyspace", &long_name], "at most 255"),
         (&["k", "v", "--merge"], "merge operator"),
         (&["k", "v", "--merge", "--set", "keyspace.table_bytes=65536"], "merge operator"),
+        (&["k", "v", "--ttl", "1h", "--set", "keyspace.merge=append"], "nothing expires"),
         (&["k", "--value-file", "/does/not/exist"], "exist"),
         (&["k", "v", "--value-file", "x"], "--value-file"),
         (&["k"], "VALUE"),
@@ -173,6 +174,10 @@ fn a_refused_merge_makes_no_keyspace() {
     let db = scratch.path("db");
     let db = text(&db);
     bifold(&["put", db, "k", "v"]).ok();
+    let before = bifold(&["options", db]).ok();
+    let changing = ["put", db, "k", "v", "--merge", "--set", "keyspace.compression=lz4"];
+    assert!(bifold(&changing).refused(2).contains("`default` has no merge operator"));
+    assert_eq!(bifold(&["options", db]).ok(), before, "nor does it change one");
     let merge = ["put", db, "k", "v", "--merge", "--keyspace", "words"];
     assert!(bifold(&merge).refused(2).contains("keyspace.merge"));
     let with_operator: Vec<&str> = merge.iter().copied().chain(["--set", "keyspace.merge=append"]).collect();
@@ -184,6 +189,32 @@ fn a_refused_merge_makes_no_keyspace() {
     let new = scratch.path("new");
     let import = ["import", text(&new), text(&file), "--keyspace", &long_name];
     assert!(bifold(&import).refused(2).contains("256 bytes") && !new.exists());
+}
+
+/// Nothing expires in a keyspace with a merge operator. The check of the input finds that, too.
+#[test]
+fn a_line_that_expires_is_refused_where_nothing_can_before_anything_is_written() {
+    let scratch = Scratch::new();
+    let (db, new) = (scratch.path("db"), scratch.path("new"));
+    let expiring = r#"{"key":"b","value":"2","expires_at_ms":4102444800000}"#;
+    let lines = format!("{{\"key\":\"a\",\"value\":\"1\"}}\n{expiring}\n");
+    let file = scratch.write("in.jsonl", &lines);
+    bifold(&["put", text(&db), "k", "v", "--set", "keyspace.merge=append"]).ok();
+    let before = bifold(&["options", text(&db)]).ok();
+    for (db, set) in [(&db, "keyspace.compression=lz4"), (&new, "keyspace.merge=append")] {
+        let line = bifold(&["import", text(db), text(&file), "--set", set]).refused(2);
+        assert!(line.contains("in.jsonl:2: ") && line.contains("merge operator"), "{line}");
+        let args = ["import", text(db), "-", "--format", "jsonl", "--set", set];
+        let line = bifold_with_input(&args, lines.as_bytes()).refused(2);
+        assert!(line.contains("standard input:2: ") && line.contains("merge operator"), "{line}");
+    }
+    assert!(!new.exists());
+    assert_eq!(bifold(&["scan", text(&db)]).ok(), "k\tv\n");
+    assert_eq!(bifold(&["options", text(&db)]).ok(), before);
+    // One that never expires is like any other there.
+    scratch.write("in.jsonl", lines.replace("4102444800000", "null"));
+    bifold(&["import", text(&db), text(&file)]).ok();
+    assert_eq!(bifold(&["scan", text(&db)]).ok(), "a\t1\nb\t2\nk\tv\n");
 }
 
 #[test]
@@ -201,6 +232,8 @@ fn usage_errors_are_one_line_that_points_to_help() {
         (&["salvage", "x", "--all"], "--out"),
         (&["salvage", "x", "--out", "y", "--keys"], "--keys"),
         (&["salvage", "x", "--name", "users=7"], "not the id"),
+        (&["salvage", "x", "--name", "7="], "1 to 255 bytes"),
+        (&["salvage", "x", "--name", &format!("7={}", "n".repeat(256))], "1 to 255 bytes"),
     ] {
         let line = bifold(args).refused(2);
         assert!(line.contains(why), "{args:?}: {line}");

@@ -97,6 +97,26 @@ fn invalid_plans_are_refused_before_anything_runs() {
     }
 }
 
+/// It would fill `default`, and change its options.
+#[test]
+fn another_keyspace_is_refused_and_default_stays_as_it_was() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    let before = bifold(&["options", text(&db)]).ok();
+    let args = ["bench", "--dir", text(&db), "--keyspace", "scratch", "--workload", "load", "--num", "10"];
+    for more in [
+        &["--set", "keyspace.compression=lz4"][..],
+        &["--placement", "auto"],
+        &["--compare=memory_limit=64MiB", "--rounds", "1"],
+    ] {
+        let line = bifold(&[&args[..], more].concat()).refused(2);
+        assert!(line.contains("--keyspace"), "{more:?}: {line}");
+        assert_eq!(bifold(&["scan", text(&db)]).ok(), "k\tv\n", "{more:?}");
+        assert_eq!(bifold(&["options", text(&db)]).ok(), before, "{more:?}");
+    }
+}
+
 #[cfg(not(feature = "rocksdb"))]
 #[test]
 fn a_peer_that_was_not_built_is_refused() {

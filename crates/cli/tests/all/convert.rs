@@ -82,6 +82,27 @@ fn existing_files_are_named_and_left_alone() {
     assert!(exported(&scratch.path("empty")) == exported(&db));
 }
 
+/// A directory cannot be renamed to a symbolic link: that is said before anything is copied.
+#[test]
+fn a_name_that_the_copy_could_not_get_is_refused_at_once() {
+    let scratch = Scratch::new();
+    let (db, real, link) = (scratch.path("db"), scratch.path("real"), scratch.path("link"));
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    fs::create_dir(&real).unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    for to in [text(&link).to_owned(), format!("{}/", text(&link))] {
+        for args in [&["convert", text(&db), &to, "--placement", "hashkv"][..], &["salvage", text(&db), "--out", &to]] {
+            let line = bifold(args).refused(2);
+            assert!(line.contains("link is a symbolic link"), "{args:?}: {line}");
+            assert!(!scratch.path("link.partial").exists() && link.is_symlink(), "{args:?}");
+            assert_eq!(fs::read_dir(&real).unwrap().count(), 0, "{args:?}");
+        }
+    }
+    // The directory that it leads to is as good as any other.
+    bifold(&["convert", text(&db), text(&real), "--placement", "hashkv"]).ok();
+    assert_eq!(bifold(&["get", text(&link), "k"]).ok(), "v");
+}
+
 #[test]
 fn a_source_that_is_open_elsewhere_is_reported_as_locked() {
     let scratch = Scratch::new();

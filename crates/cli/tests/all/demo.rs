@@ -57,11 +57,21 @@ fn the_demo_refuses_what_it_cannot_show() {
     let (from, db) = (scratch.path("tree"), scratch.path("db"));
     std::fs::create_dir(scratch.path("empty")).unwrap();
     let missing = scratch.path("missing");
+    let bad = scratch.write("bad.tsv", "k\tv\nno tab here\n");
+    let (no_lines, no_entries) = (scratch.write("empty.txt", ""), scratch.write("empty.tsv", ""));
+    // The demo's own writer uses such keys.
+    let taken = scratch.write("taken.tsv", "k\tv\nkilled-writer/7\tv\n");
+    scratch.write("own/killed-writer/0000000001", "v");
     for (args, why) in [
         (&["demo", text(&from), "--dir", text(&from)][..], "exists"),
         (&["demo", text(&missing), "--dir", text(&db)], "cannot open"),
         (&["demo", text(&scratch.path("empty")), "--dir", text(&db)], "no files"),
         (&["demo", text(&from), "--dir", text(&db), "--durability", "memory"], "durability"),
+        (&["demo", text(&bad), "--dir", text(&db)], "bad.tsv:2:"),
+        (&["demo", text(&no_lines), "--dir", text(&db)], "is empty"),
+        (&["demo", text(&no_entries), "--dir", text(&db)], "no entry"),
+        (&["demo", text(&taken), "--dir", text(&db)], "taken.tsv has key `killed-writer/7`"),
+        (&["demo", text(&scratch.path("own")), "--dir", text(&db)], "own has key `killed-writer/0000000001`"),
     ] {
         let line = bifold(args).refused(2);
         assert!(line.contains(why), "{line}");

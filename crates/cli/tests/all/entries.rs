@@ -1,6 +1,12 @@
-//! put, get, del, scan, stats, compact, checkpoint.
+//! put, get, del, scan, stats, compact, gc, checkpoint.
 
-use super::{Scratch, bifold, bifold_with_input, text};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+};
+
+use super::{Scratch, bifold, bifold_with_input, command, text};
 
 #[test]
 fn entries_are_put_read_scanned_and_deleted() {
@@ -77,7 +83,7 @@ fn long_files_come_back_and_go_where_other_values_go() {
     bifold(&["put", db, "b", &format!("@{}", text(&file))]).ok();
     bifold(&["put", db, "c", "short"]).ok();
     let count = |dir: &str| {
-        let names = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         names.filter(|name| name.ends_with(".large")).count()
     };
     assert_eq!(count(db), 2);
@@ -92,7 +98,7 @@ fn long_files_come_back_and_go_where_other_values_go() {
     bifold(&["convert", db, copy, "--placement", "novkv"]).ok();
     assert_eq!(count(copy), 2, "large values stay large");
     is_there(copy);
-    std::fs::write(&lines, bifold(&["export", db]).out).unwrap();
+    fs::write(&lines, bifold(&["export", db]).out).unwrap();
     let imported = scratch.path("imported");
     bifold(&["import", text(&imported), text(&lines)]).ok();
     is_there(text(&imported));
@@ -164,7 +170,7 @@ fn stats_are_a_picture_or_json() {
     assert_eq!(stats.len(), 1);
     assert_eq!(stats[0]["keyspaces"][0]["name"], "default");
     assert!(stats[0]["gc"]["index_lookups"].is_u64() && stats[0]["space"]["live_bytes_estimate"].is_u64());
-    let files = std::fs::read_dir(db).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
+    let files = fs::read_dir(db).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len());
     assert_eq!(stats[0]["space"]["dir_bytes"], files.sum::<u64>());
     let logs_bytes = stats[0]["space"]["logs_bytes"].as_u64();
     assert!(logs_bytes > Some(0) && stats[0]["space"]["other_bytes"] == 0, "{}", stats[0]["space"]);
@@ -200,4 +206,54 @@ fn a_placement_is_given_once_and_not_with_every_write() {
     assert_eq!(bifold(&["get", text(&db), "k"]).ok(), "w");
     let line = bifold(&["put", text(&db), "k", "x", "--set", "keyspace.placement=wisckey"]).refused(2);
     assert!(line.contains("`hashkv`") && line.contains("bifold convert"), "{line}");
+}
+
+/// As on a disk that is mounted read-only.
+#[test]
+fn a_database_that_cannot_be_written_can_be_checkpointed() {
+    let scratch = Scratch::new();
+    let (db, out) = (scratch.path("db"), scratch.path("out"));
+    let copy = out.join("copy");
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    fs::create_dir(&out).unwrap();
+    let allow = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    allow(&scratch.0, 0o755);
+    allow(&out, 0o777);
+    fs::read_dir(&db).unwrap().for_each(|entry| allow(&entry.unwrap().path(), 0o444));
+    allow(&db, 0o555);
+    // Modes mean nothing to root.
+    let as_user = |args: &[&str]| {
+        let mut command = command(args);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        command.output()
+    };
+    let is_readable = as_user(&["get", text(&db), "k"]).is_ok_and(|got| got.stdout == b"v");
+    let copied = is_readable.then(|| as_user(&["checkpoint", text(&db), text(&copy)]).unwrap());
+    allow(&db, 0o755);
+    let Some(copied) = copied else {
+        println!("skipped: another user cannot run the program, or not read what is in {}", scratch.0.display());
+        return;
+    };
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    assert_eq!(bifold(&["get", text(&copy), "k"]).ok(), "v");
+}
+
+#[test]
+fn gc_is_explained_with_scores_and_as_one_object_for_each_unit() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    let lines: String = (0..50).map(|n| format!("k{n:02}\t{}\n", "v".repeat(3000))).collect();
+    let file = scratch.write("in.tsv", lines);
+    bifold(&["import", text(&db), text(&file), "--set", "keyspace.preset=wisckey"]).ok();
+    let units = bifold(&["gc", text(&db), "--explain", "--json"]).json();
+    assert!(!units.is_empty());
+    for unit in &units {
+        assert!(unit["unit"].is_string() && unit["score"].is_f64() && unit["total_bytes"].is_u64(), "{unit}");
+    }
+    let table = bifold(&["gc", text(&db), "--explain"]).ok();
+    // A summary and the head come first.
+    assert_eq!(table.lines().count(), 2 + units.len(), "{table}");
+    assert!(table.lines().nth(1).unwrap().contains(" score "), "{table}");
 }

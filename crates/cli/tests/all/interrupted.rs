@@ -100,6 +100,23 @@ fn a_benchmark_that_is_interrupted_removes_its_temporary_database() {
     assert!(is_empty(&scratch.path("tmp")));
 }
 
+/// A shell without job control has what it starts in the background ignore SIGINT.
+#[test]
+fn a_signal_that_is_ignored_from_the_beginning_stays_ignored() {
+    let scratch = Scratch::new();
+    let tmp = scratch.path("tmp");
+    fs::create_dir(&tmp).unwrap();
+    let mut bench = Command::new("env");
+    bench.args(["--ignore-signal=INT", env!("CARGO_BIN_EXE_bifold"), "bench", "--workload", "load"]);
+    bench.args(["--num", "20000", "--value-size", "100"]).env("TMPDIR", &tmp).stdin(Stdio::null());
+    let mut child = bench.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    assert!(wait_until(&mut child, || !is_empty(&tmp)), "too short a benchmark for this test");
+    send(&child, SIGINT);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(is_empty(&tmp));
+}
+
 /// A database needs no cleanup.
 #[test]
 fn a_writer_that_is_interrupted_leaves_a_sound_database() {

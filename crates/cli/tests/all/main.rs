@@ -145,6 +145,21 @@ fn bifold_with_input(args: &[impl AsRef<OsStr>], input: &[u8]) -> Ran {
     Ran { code: output.status.code().unwrap_or(-1), out: output.stdout, err }
 }
 
+/// A profile of a device, as `vat calibrate` writes them.
+#[cfg(target_os = "linux")]
+const PROFILE: &str = "format = 1
+caching = \"direct\"
+file_bytes = 1
+seconds = 1.0
+[[measured]]
+unit_bytes = 4096
+depth = 32
+sequential_read_bytes_per_second = 1000000000
+random_read_bytes_per_second = 500000000
+sequential_write_bytes_per_second = 1000000000
+random_write_bytes_per_second = 500000000
+";
+
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }

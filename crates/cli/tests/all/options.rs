@@ -39,6 +39,33 @@ fn options_are_shown_and_only_those_that_are_named_change() {
 }
 
 #[test]
+fn a_new_database_has_options_in_the_named_keyspace_only() {
+    let scratch = Scratch::new();
+    let (db, plain) = (scratch.path("db"), scratch.path("plain"));
+    bifold(&["put", text(&db), "k", "v", "--keyspace", "sessions", "--set", "keyspace.ttl=1h"]).ok();
+    bifold(&["put", text(&plain), "k", "v"]).ok();
+    assert!(shown(&db, "sessions").contains("ttl = \"3600000ms\""), "{}", shown(&db, "sessions"));
+    assert_eq!(shown(&db, "default"), shown(&plain, "default"));
+}
+
+#[test]
+fn a_checkpoint_changes_no_options() {
+    let scratch = Scratch::new();
+    let (db, copy) = (scratch.path("db"), scratch.path("copy"));
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    let before = shown(&db, "default");
+    let checkpoint = |set: &str| bifold(&["checkpoint", text(&db), text(&copy), "--set", set]);
+    let refused = checkpoint("keyspace.compression=zstd").refused(2);
+    assert!(refused.contains("bifold options DB --set") && !copy.exists(), "{refused}");
+    assert_eq!(shown(&db, "default"), before);
+    let refused = checkpoint("retain_changes.bytes=1MiB").refused(2);
+    assert!(refused.contains("retain_changes") && !copy.exists(), "{refused}");
+    // It may name options that the keyspace already has.
+    checkpoint("keyspace.compression=none").ok();
+    assert_eq!((shown(&db, "default"), shown(&copy, "default")), (before.clone(), before));
+}
+
+#[test]
 fn options_that_cannot_change_are_refused_and_nothing_changes() {
     let scratch = Scratch::new();
     let db = scratch.path("db");
@@ -69,6 +96,17 @@ fn old_names_are_read_and_reported() {
     assert!(ran.code == 0 && ran.err.contains("is now called `keyspace.values.separate_from_bytes`"), "{ran:?}");
     assert_eq!(ran.err.lines().count(), 1, "{ran:?}");
     assert!(shown(&db, "default").contains("separate_from_bytes = 100"));
+    // Once, however often a command needs its options.
+    let lines = scratch.write("in.tsv", (0..500).map(|n| format!("k{n:03}\tv\n")).collect::<String>());
+    let copy = scratch.path("copy");
+    for args in [
+        &["import", text(&db), text(&lines)][..],
+        &["convert", text(&db), text(&copy), "--placement", "hashkv"],
+        &["advise", "--db", text(&db)],
+    ] {
+        let ran = bifold(&[args, &["--set", "keyspace.values.min_bytes=100"]].concat());
+        assert!(ran.code == 0 && ran.err.lines().count() == 1, "{args:?}: {ran:?}");
+    }
     let file = scratch.write("old.toml", "[keyspace.values]\nmin_bytes = 1\nseparate_from_bytes = 1\n");
     let both = bifold(&["options", text(&db), "--options", text(&file)]).refused(2);
     assert!(both.contains("keyspace.values.min_bytes") && both.contains("separate_from_bytes"), "{both}");

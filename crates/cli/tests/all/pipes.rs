@@ -2,8 +2,16 @@
 
 use std::{
     fs,
+    io::Write,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+use rustix::{
+    fs::{Mode, OFlags},
+    io::Errno,
 };
 
 use super::{Ran, Scratch, bifold, bifold_with_input, command, finish, text};
@@ -101,6 +109,38 @@ fn an_input_that_does_not_fit_into_the_temporary_directory_is_an_error() {
     assert!(said.contains("cannot save standard input") && said.contains("TMPDIR"), "{said}");
     assert!(!scratch.path("db").exists());
     nothing_is_saved(&scratch);
+}
+
+/// Whoever opens a FIFO first gets what its writer has written, and a second one waits for another writer.
+#[test]
+fn a_value_from_a_fifo_is_stored_as_it_was_written() {
+    let scratch = Scratch::new();
+    let (db, fifo) = (scratch.path("db"), scratch.path("fifo"));
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let at_fifo = format!("@{}", text(&fifo));
+    for given in [&["--value-file", text(&fifo)][..], &[at_fifo.as_str()]] {
+        for round in 0..3 {
+            let value = format!("{} {round}", given[0]);
+            let mut put = Command::new("timeout");
+            put.args(["10", env!("CARGO_BIN_EXE_bifold"), "put", text(&db), "k"]).args(given);
+            let mut put = put.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            let mut writer = loop {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                match rustix::fs::open(fifo.as_path(), flags, Mode::empty()) {
+                    Ok(writer) => break fs::File::from(writer),
+                    // Nobody has opened it to read yet.
+                    Err(Errno::NXIO) => assert_eq!(put.try_wait().unwrap(), None),
+                    Err(error) => panic!("{error}"),
+                }
+                thread::sleep(Duration::from_millis(1));
+            };
+            writer.write_all(value.as_bytes()).unwrap();
+            drop(writer);
+            let put = put.wait_with_output().unwrap();
+            assert!(put.status.success(), "{value}: {put:?}");
+            assert_eq!(bifold(&["get", text(&db), "k"]).ok(), value);
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn commands_that_read_work_beside_a_writer_and_others_say_what_does() {
     assert_eq!(bifold(&["scan", db]).ok().lines().count(), 3000);
     assert!(bifold(&["stats", db]).ok().contains("default"));
     assert!(bifold(&["verify", db]).ok().contains("sound"));
+    assert!(!bifold(&["verify", "--help"]).ok().contains("closed"));
     assert_eq!(bifold(&["export", db, "--format", "tsv"]).ok().lines().count(), 3000);
     let (copy, repository) = (scratch.path("copy"), scratch.path("backups"));
     bifold(&["checkpoint", db, text(&copy)]).ok();

@@ -1,9 +1,13 @@
 //! The cost model: figures that can be checked by hand, complete pictures, and refused arguments.
 
+#[cfg(target_os = "linux")]
+use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 use std::{fs, path::Path};
 
 use serde_json::Value;
 
+#[cfg(target_os = "linux")]
+use super::PROFILE;
 use super::{Ran, Scratch, bifold, text};
 
 fn vat(line: &str) -> Ran {
@@ -146,6 +150,25 @@ fn all_figures_are_drawn_and_drawn_again() {
     assert_eq!((report.len(), &report[0]["figure"], &report[0]["format"]), (1, &4.into(), &"svg".into()));
     assert_eq!(report[0]["bytes"].as_u64(), Some(before.len() as u64));
     assert_eq!(names(&dir), expected);
+}
+
+/// What is not UTF-8 is replaced, instead of an error when the pictures are written.
+#[cfg(target_os = "linux")]
+#[test]
+fn paths_that_are_not_utf_8_are_printed_as_json() {
+    let scratch = Scratch::new();
+    let dir = scratch.0.join(OsStr::from_bytes(b"pictures-\xff"));
+    let printed = |line: &str, path: &Path| {
+        let words: Vec<&OsStr> = line.split(' ').map(OsStr::new).chain([path.as_os_str()]).collect();
+        bifold(&words).json().remove(0)
+    };
+    let picture = printed("vat plot --json --figure 4 --out", &dir);
+    assert_eq!(picture["path"], dir.join("vat-figure-4.svg").display().to_string());
+    assert!(dir.join("vat-figure-4.svg").exists());
+    let profile = dir.join("device.toml");
+    fs::write(&profile, PROFILE).unwrap();
+    let cost = printed("vat model --json --levels 5 --growth 4 --alpha 1 --unit 4096 --device", &profile);
+    assert_eq!(cost["device"]["path"], profile.display().to_string());
 }
 
 #[test]

@@ -81,18 +81,50 @@ pub fn search(heads: &[[u8; HEAD_BYTES]], prefix: &[u8], key: &[u8]) -> Range<us
 #[must_use]
 pub fn equal(heads: &[[u8; HEAD_BYTES]], sought: u64) -> Range<usize> {
     let less = heads.partition_point(|head| u64::from_le_bytes(*head) < sought);
-    let ties = heads[less..].iter().take_while(|head| u64::from_le_bytes(**head) == sought).count();
-    less..less + ties
+    less..less + ties(&heads[less..], |head| u64::from_le_bytes(*head) == sought)
+}
+
+/// How many of the first items tie, where those that do come first. One look if none does, as mostly, and twice the
+/// logarithm of their number if many do.
+#[inline]
+pub(crate) fn ties<T>(items: &[T], is_tie: impl Fn(&T) -> bool) -> usize {
+    let mut bound = 1;
+    while items.get(bound - 1).is_some_and(&is_tie) {
+        bound *= 2;
+    }
+    // The first half of `bound` ties, and its last item does not, or is not there.
+    let known = bound / 2;
+    known + items[known..items.len().min(bound - 1)].partition_point(is_tie)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use proptest::prelude::*;
 
     use super::*;
 
     fn bytes() -> impl Strategy<Value = Vec<u8>> {
         prop::collection::vec(prop_oneof![Just(0), Just(1), Just(255)], 0..14)
+    }
+
+    #[test]
+    fn ties_are_counted_with_few_looks_at_them() {
+        for len in 0..200usize {
+            let items: Vec<usize> = (0..len).collect();
+            for tied in 0..=len {
+                let looks = Cell::new(0);
+                let counted = ties(&items, |&item| {
+                    looks.set(looks.get() + 1);
+                    item < tied
+                });
+                assert_eq!(counted, tied, "of {len}");
+                let looks: u32 = looks.get();
+                let most = if tied == 0 { 1 } else { 2 * tied.ilog2() + 3 };
+                assert!(looks <= most, "{looks} looks at {tied} ties of {len}");
+            }
+        }
     }
 
     proptest! {

@@ -128,6 +128,27 @@ proptest! {
     }
 
     #[test]
+    fn blocks_are_in_order_as_they_were_written_and_not_otherwise(
+        entries in entries(), interval in 1usize..20, cut: prop::sample::Index,
+    ) {
+        prop_assume!(entries.len() > 1);
+        let cut = 1 + cut.index(entries.len() - 1);
+        let [before, after] = [&entries[..cut], &entries[cut..]].map(|entries| block_of(entries, interval));
+        let mut order = StreamOrder::default();
+        prop_assert_eq!(order.check(&before), Ok(&entries[0].key[..]));
+        prop_assert_eq!(order.last_key(), &entries[cut - 1].key[..]);
+        prop_assert_eq!(order.check(&after), Ok(&entries[cut].key[..]));
+        prop_assert!(order.check(&before).is_err(), "it begins before the last entry");
+        prop_assert!(order.check(&before).is_ok(), "after an error a block may begin anywhere");
+        order.forget();
+        prop_assert!(order.check(&before).is_ok());
+        // With one restart, since a head is what follows the prefix that all keys in order have.
+        let mut swapped = entries;
+        swapped.swap(cut - 1, cut);
+        prop_assert!(StreamOrder::default().check(&block_of(&swapped, usize::MAX)).is_err());
+    }
+
+    #[test]
     fn a_damaged_block_answers_or_errs_and_never_panics(
         entries in entries(), interval in 1usize..20, key in key(), at: prop::sample::Index, byte: u8,
         lost in 0usize..40,
@@ -147,7 +168,7 @@ proptest! {
 }
 
 fn exercise(block: Value, key: &[u8]) {
-    let _any_answer = get(&block, key, 3);
+    let _any_answer = (get(&block, key, 3), StreamOrder::default().check(&block).is_ok());
     let mut cursor = BlockCursor::default();
     if cursor.set_block(block).is_err() {
         return;

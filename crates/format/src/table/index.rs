@@ -17,10 +17,12 @@
 //! lines; and the upper nodes of all tables together fit the processor's cache. Everything is searched as it stands
 //! in the file, so an index that comes through the cache costs no decoding.
 
+use std::cmp::Ordering;
+
 use bifold_contract::Corruption;
 
 use super::Place;
-use crate::block::heads::{Rest, common_prefix, head, rest};
+use crate::block::heads::{Rest, common_prefix, head, rest, ties};
 
 /// Heads in a node: one cache line.
 const FANOUT: usize = 8;
@@ -239,8 +241,7 @@ impl<'a> Index<'a> {
         };
         let sought = head(rest);
         let less = self.count_less(sought);
-        let ties = self.leaves[less..].iter().take_while(|leaf| u64::from_le_bytes(leaf[0]) == sought).count();
-        let mut open = less..less + ties;
+        let mut open = less..less + ties(&self.leaves[less..], |leaf| u64::from_le_bytes(leaf[0]) == sought);
         while !open.is_empty() {
             let middle = open.start + open.len() / 2;
             if self.tail(middle).unwrap_or_default() < rest { open.start = middle + 1 } else { open.end = middle }
@@ -289,6 +290,17 @@ impl<'a> Index<'a> {
     #[must_use]
     pub fn fence(&self, block: usize) -> Option<Vec<u8>> {
         Some([self.prefix, self.tail(block)?].concat())
+    }
+
+    /// How the fence of a block compares with `key`; `None` past the last block.
+    #[must_use]
+    pub fn compare_fence(&self, block: usize, key: &[u8]) -> Option<Ordering> {
+        let tail = self.tail(block)?;
+        Some(match rest(key, self.prefix) {
+            Rest::Before => Ordering::Greater,
+            Rest::After => Ordering::Less,
+            Rest::Of(rest) => tail.cmp(rest),
+        })
     }
 
     /// Whether a search finds each block by its fence: whether the heads of leaves and nodes match the fences.
@@ -355,6 +367,7 @@ mod tests {
             }
             for (at, fence) in fences.iter().enumerate() {
                 prop_assert_eq!(index.fence(at).unwrap(), &fence[..]);
+                prop_assert_eq!(index.compare_fence(at, &probe), Some(fence.cmp(&probe)));
                 let (start, end) = ((at * at) as u64, ((at + 1) * (at + 1)) as u64);
                 prop_assert_eq!(index.place(at), Some(Place { start, end }));
             }

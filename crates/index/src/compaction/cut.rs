@@ -3,6 +3,7 @@
 //! A table ends
 //!
 //! * before each key that the plan names: flushes cut level 0 into parts that go down one by one (see `parts`);
+//! * when its filter and its index are so long that the table could not be opened again if they became much longer;
 //! * when it is full. If tables of the level below its own (LevelDB calls them grandparents) lie ahead, it waits for
 //!   the end of one, up to a quarter more: where tables of one level end where some of the next do, they can be
 //!   merged without their neighbours;
@@ -13,6 +14,10 @@ use std::sync::Arc;
 
 use bifold_contract::TableMeta;
 
+/// A table ends when its filter and its index have so many bytes: half of what a writer takes, since more versions of
+/// its last key may follow.
+const METADATA_BYTES_DUE: u64 = 1 << 30;
+
 /// The size of the open table so far, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
@@ -20,6 +25,8 @@ pub(super) struct Open {
     pub bytes: u64,
     /// Bytes of the values it points at.
     pub reach: u64,
+    /// Bytes of its filter and its index.
+    pub metadata: u64,
 }
 
 /// The limits of a table, in bytes.
@@ -60,7 +67,8 @@ impl<'a> Cut<'a> {
         let exceeds =
             |bytes: u64, limit: u64| bytes >= if is_aligned { limit } else { limit.saturating_add(limit / 4) };
         let is_full = exceeds(open.bytes, self.limits.bytes) || exceeds(open.reach, self.limits.reach);
-        let due = is_named || is_full || self.overlap_bytes > self.limits.overlap;
+        let is_too_long = open.metadata >= METADATA_BYTES_DUE;
+        let due = is_named || is_full || is_too_long || self.overlap_bytes > self.limits.overlap;
         if due {
             self.overlap_bytes = 0;
         }
@@ -99,7 +107,7 @@ mod tests {
 
     #[expect(clippy::unnecessary_wraps, reason = "as `is_due` takes it")]
     fn open(bytes: u64) -> Option<Open> {
-        Some(Open { bytes, reach: 0 })
+        Some(Open { bytes, ..Open::default() })
     }
 
     #[test]
@@ -113,8 +121,19 @@ mod tests {
     #[test]
     fn a_table_that_points_at_too_many_value_bytes_ends() {
         let mut cut = Cut::new(&[], &[], Limits { bytes: 100, reach: 400, overlap: u64::MAX });
-        assert!(!cut.is_due(b"a", Some(Open { bytes: 50, reach: 399 })));
-        assert!(cut.is_due(b"b", Some(Open { bytes: 51, reach: 400 })));
+        let reaching = |bytes: u64, reach: u64| Some(Open { bytes, reach, metadata: 0 });
+        assert!(!cut.is_due(b"a", reaching(50, 399)));
+        assert!(cut.is_due(b"b", reaching(51, 400)));
+    }
+
+    /// Opening reads filter and index at once.
+    #[test]
+    fn a_table_whose_filter_and_index_are_long_ends_whatever_its_size_may_be() {
+        let below = [table("a", "z", 1)];
+        let mut cut = Cut::new(&below, &[], limits(u64::MAX, u64::MAX));
+        let long = |metadata: u64| Some(Open { bytes: 1 << 40, reach: 0, metadata });
+        assert!(!cut.is_due(b"b", long(METADATA_BYTES_DUE - 1)));
+        assert!(cut.is_due(b"c", long(METADATA_BYTES_DUE)));
     }
 
     #[test]

@@ -356,7 +356,11 @@ impl<'a> Tables<'a> {
     /// Ends the open table if it is to end: between two keys, so that none has versions in two tables. Answers
     /// whether it has.
     fn begin_key(&mut self, key: &[u8]) -> Result<bool> {
-        let open = self.open.as_ref().map(|(_, writer)| Open { bytes: writer.bytes(), reach: self.reach });
+        let open = self.open.as_ref().map(|(_, writer)| Open {
+            bytes: writer.bytes(),
+            reach: self.reach,
+            metadata: writer.metadata_bytes(),
+        });
         let is_due = self.cut.is_due(key, open);
         if is_due {
             self.finish_table(Some(key))?;

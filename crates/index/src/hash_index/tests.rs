@@ -82,6 +82,31 @@ fn chains_have_enough_room_and_little_to_spare_for_any_ways() {
     }
 }
 
+/// A key has places in at most `ways` buckets, so most of its runs are chained, however many buckets there are.
+#[test]
+fn long_chains_have_room_for_the_same_keys_of_many_runs() {
+    let (options, keys) = (HashIndexOptions::default(), hashes(0..80));
+    let index = HashIndex::with_room(20 * 80, &options, &context(1 << 20)).unwrap();
+    assert!(!(1..=20).all(|run| index.add(run, &keys)));
+    let index = HashIndex::with_long_chains(20 * 80, &options, &context(1 << 20)).unwrap();
+    assert!((1..=20).all(|run| index.add(run, &keys)), "{:?}", index.usage());
+    let all: BTreeSet<u32> = (1..=20).collect();
+    assert!(keys.iter().all(|&key| found(&index, key) == all));
+    assert!(!index.add(21, &keys), "it has as many buckets as it has entries");
+}
+
+#[test]
+fn where_options_allow_no_longer_chains_there_are_more_buckets() {
+    // 16 bits lead to the next entry of a chain.
+    let options = HashIndexOptions { ways: 1, tag_bits: 32, ..HashIndexOptions::default() };
+    let keys = hashes(0..200_000);
+    let index = HashIndex::with_room(200_000, &options, &context(8 << 20)).unwrap();
+    assert!(!index.add(1, &keys), "{:?}", index.usage());
+    let index = HashIndex::with_long_chains(200_000, &options, &context(8 << 20)).unwrap();
+    assert!(index.add(1, &keys), "{:?}", index.usage());
+    assert_eq!((index.usage().buckets, index.overflow.len()), (334_465, 65_535));
+}
+
 #[test]
 fn a_key_of_a_run_takes_one_entry_however_often_it_is_added() {
     let options = HashIndexOptions { ways: 1, ..HashIndexOptions::default() };

@@ -4,13 +4,16 @@
 //! read at once and more each time: a short scan reads little that it does not need, a long one makes few system
 //! calls.
 //!
+//! A merge writes what it reads in the order in which it reads it. So for a compaction, each block is checked once: its
+//! entries must be in order and lie between its fences.
+//!
 //! Invariant: the cursor is on an entry exactly when `block` is; while `block` has a block, `at` says which.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use bifold_contract::{Corruption, Entry, Error, IoSource, Result, SeqNo, Value, planted};
 use bifold_format::{
-    block::BlockCursor,
+    block::{BlockCursor, StreamOrder},
     table::{Place, index::Index},
 };
 
@@ -43,6 +46,8 @@ pub struct TableCursor {
     /// The number of the block in `block`, in the index or its current part, and its place in the file.
     at: Option<(usize, Place)>,
     block: BlockCursor,
+    /// The last entry of `block`, if that was checked.
+    order: StreamOrder,
     ahead: ReadAhead,
     /// If it leaves out blocks that cannot be read, where it notes them. It reads block by block then.
     left_out: Option<Arc<LeftOutBlocks>>,
@@ -112,8 +117,8 @@ impl TableCursor {
             ReadMode::Compaction => (COMPACTION_BYTES, IoSource::Compaction),
         };
         let ahead = ReadAhead::new(first, max, source);
-        let (index, block) = (HeldIndex::Nothing, BlockCursor::default());
-        Self { table, mode, index, at: None, block, ahead, left_out: None, failed: None }
+        let (index, block, order) = (HeldIndex::Nothing, BlockCursor::default(), StreamOrder::default());
+        Self { table, mode, index, at: None, block, order, ahead, left_out: None, failed: None }
     }
 
     /// From now on it leaves out blocks that cannot be read, and notes them: see [`super::left_out`].
@@ -155,8 +160,10 @@ impl TableCursor {
         let index = self.parse(&content)?;
         let Some(at) = goal.choose(&index) else { return Ok(None) };
         let place = self.table.file.place(&index, at)?;
-        let is_cached = self.table.cached_block(place).is_some();
-        Ok(Some(!is_cached && !self.table.file.reader.is_in_memory(place.start, place.len())))
+        let table = &self.table;
+        // Only a look, and no request of the cache.
+        let is_cached = !table.file.is_mapped() && table.context.cache().has(table.meta.id, place.start);
+        Ok(Some(!is_cached && !table.file.reader.is_in_memory(place.start, place.len())))
     }
 
     /// Jumps to the block of `target` and places the cursor with `enter`. Continues block by block in `direction` until
@@ -266,6 +273,10 @@ impl TableCursor {
                 self.ahead.read(&table.file, index, at, Direction::Forward)?
             }
         };
+        if self.mode == ReadMode::Compaction && !planted!("blocks_in_any_order") {
+            self.check_order(index, (at, place), &block, step)?;
+        }
+        let table = &self.table;
         self.block.set_block(block).map_err(|damage| table.damage(damage, place))?;
         self.at = Some((at, place));
         if let (ReadMode::Scan, true) = (self.mode, table.file.is_mapped()) {
@@ -277,6 +288,34 @@ impl TableCursor {
             table.file.reader.touch(next, place.len());
         }
         Ok(())
+    }
+
+    /// Checks that the entries of block `at` are in order, behind those of the block before if that was the last one
+    /// checked, and between the block's fences.
+    fn check_order(&mut self, index: &Index<'_>, (at, place): (usize, Place), block: &[u8], step: Step) -> Result<()> {
+        if step != Step::On(Direction::Forward) {
+            self.order.forget();
+        }
+        let table = &self.table;
+        let first = self.order.check(block).map_err(|damage| table.damage(damage, place))?;
+        let last = self.order.last_key();
+        // A fence is equal to the first key behind it where the versions of one key straddle two blocks.
+        let before = match (at.checked_sub(1), &self.index) {
+            (Some(before), _) => index.compare_fence(before, first),
+            (None, HeldIndex::Parts(top, Some((part, _)))) if *part > 0 => {
+                table.parse_top(top)?.compare_fence(*part - 1, first)
+            }
+            (None, _) => Some(table.meta.smallest[..].cmp(first)),
+        };
+        let is_between = before.is_some_and(Ordering::is_le)
+            && index.compare_fence(at, last).is_some_and(Ordering::is_ge)
+            && *last <= *table.meta.largest;
+        if is_between {
+            return Ok(());
+        }
+        let found = format!("keys from {} to {}", first.escape_ascii(), last.escape_ascii());
+        self.order.forget();
+        Err(self.table.damage(Corruption::new(0, "data block", "keys between the fences of the block", found), place))
     }
 
     fn clear(&mut self) {

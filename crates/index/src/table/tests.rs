@@ -10,7 +10,7 @@ use bifold_format::{compression::Compression, filter::key_hash};
 use samples::{Disk, OwnedEntry, options, sample};
 
 use super::{ReadMode, Table, TableContext, TableOptions, TableWriter};
-use crate::cursor::Cursor;
+use crate::cursor::{Cursor, Direction};
 
 #[test]
 fn a_table_knows_what_is_in_it() {
@@ -108,6 +108,23 @@ fn a_cached_block_is_read_once() {
     }
     assert_eq!(reads(), 1);
     assert_eq!(disk.context.cache().hits(), 2);
+}
+
+/// Else the blocks where scans begin would stay in the cache for the question alone.
+#[test]
+fn whether_a_scan_begins_cold_is_no_request_of_the_cache() {
+    let disk = Disk::new();
+    let entries = sample(2000);
+    let table = disk.open(&disk.write(3, &entries, &options()));
+    let key = &entries[777].key;
+    let requests = || (disk.context.cache().hits(), disk.context.cache().misses());
+    let ask = || table.cursor(ReadMode::Scan).is_cold(key, Direction::Forward).unwrap().unwrap();
+    ask();
+    assert_eq!(requests(), (0, 0));
+    table.get(key, key_hash(key), u64::MAX, IoSource::Get).unwrap().unwrap();
+    assert_eq!(requests(), (0, 1));
+    assert!(!ask(), "its block is cached");
+    assert_eq!(requests(), (0, 1));
 }
 
 #[test]

@@ -31,6 +31,10 @@ const WRITEBACK_BYTES: u64 = 4 << 20;
 /// The approximate size of the sections and seals at the end, without filter and index.
 const TAIL_BYTES: u64 = 256;
 
+/// Index and filter have less than so many bytes together. Opening reads both at once, and what is read at once has
+/// less than 4 GiB.
+const METADATA_BYTES_MAX: u64 = u32::MAX as u64 / 2;
+
 /// A block in which no entry has its value ends at this size, unless it is compressed: it has some twenty addresses.
 /// A point read copies and verifies a whole block for one of them, and 2 bytes of index for an entry are little.
 const ADDRESS_BLOCK_BYTES: usize = 1 << 10;
@@ -175,8 +179,13 @@ impl TableWriter {
     pub fn bytes(&self) -> u64 {
         let tombstone = |t: &RangeTombstone| t.start.len() + t.end.as_ref().map_or(0, |end| end.len()) + 16;
         let tombstones: usize = self.tombstones.iter().map(tombstone).sum();
-        let tail = self.index.bytes_max() + self.filter.bytes(self.options.filter_bits_per_key) + tombstones;
-        self.writer.len() + self.out.len() as u64 + tail as u64 + TAIL_BYTES
+        self.offset() + self.metadata_bytes() + tombstones as u64 + TAIL_BYTES
+    }
+
+    /// The size of its index and its filter, at most, if it were finished now.
+    #[must_use]
+    pub fn metadata_bytes(&self) -> u64 {
+        (self.index.bytes_max() + self.filter.bytes(self.options.filter_bits_per_key)) as u64
     }
 
     /// Entries added.
@@ -271,10 +280,7 @@ impl TableWriter {
         self.fenceless_end = Some(self.offset());
         self.block.begin(&self.out);
         self.has_values = false;
-        if self.index.bytes_max() + self.block.last_key().len() >= u32::MAX as usize / 2 {
-            let reason = "its index has reached 2 GiB; write smaller tables, or larger blocks";
-            return Err(Error::invalid("table", reason));
-        }
+        check_metadata(self.metadata_bytes() + self.block.last_key().len() as u64)?;
         if self.out.len() >= APPEND_BYTES { self.append() } else { Ok(()) }
     }
 
@@ -360,7 +366,37 @@ impl TableWriter {
     }
 }
 
+/// Refuses an index and a filter that could not be read again.
+fn check_metadata(bytes: u64) -> Result<()> {
+    if bytes < METADATA_BYTES_MAX {
+        return Ok(());
+    }
+    let reason = "its index and filter have reached 2 GiB; write smaller tables, larger blocks, or fewer filter bits";
+    Err(Error::invalid("table", reason))
+}
+
 /// Whether an entry of this kind has a payload of the user's.
 fn has_value(kind: Kind) -> bool {
     matches!(kind.plain(), Kind::Inline | Kind::Operand)
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_format::filter::{HASH_BITS, bytes_for};
+
+    use super::*;
+
+    #[test]
+    fn an_index_and_a_filter_that_are_too_long_together_are_refused() {
+        let check = |index: u64, keys: usize, bits: u32| check_metadata(index + bytes_for(keys, bits) as u64);
+        let gib = 1 << 30;
+        check(gib, 1 << 29, 10).unwrap();
+        check(0, 1 << 27, HASH_BITS).unwrap();
+        // The first and the second have less than 2 GiB of each.
+        for too_long in [check(gib, 1 << 30, 10), check(gib, 1 << 27, HASH_BITS), check(gib * 2, 0, 10)] {
+            assert!(matches!(too_long, Err(Error::InvalidArgument { .. })), "{too_long:?}");
+        }
+        // 4 Gi keys: a filter of 5 GiB.
+        assert!(check(0, u32::MAX as usize, 10).is_err());
+    }
 }

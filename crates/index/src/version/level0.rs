@@ -85,22 +85,19 @@ impl Level0Index {
         self.index.as_ref().map(|index| index.usage())
     }
 
-    /// A new index of all tables; `None` if the memory budget does not allow it.
+    /// A new index of all tables; `None` if the memory budget does not allow it, or it cannot tell so many runs.
     fn build(&self, runs: &[Arc<TableRun>], partitions: usize) -> std::result::Result<Option<HashIndex>, Unread> {
+        if runs.len() as u64 > self.options.runs_max() {
+            return Ok(None);
+        }
         let tables: Vec<_> =
             runs.iter().flat_map(|run| run.tables().iter().map(|t| (run.id(), Arc::clone(t)))).collect();
-        let mut capacity = self.capacity(&tables, partitions);
-        while let Some(index) = HashIndex::with_room(capacity, &self.options, &self.context) {
-            if add_all(&index, &tables)? {
-                return Ok(Some(index));
-            }
-            if index.runs().len() < runs.len() {
-                break;
-            }
-            // Chains are longer than expected.
-            capacity += capacity / 2 + 1;
+        let capacity = self.capacity(&tables, partitions);
+        if let Some(index) = filled(HashIndex::with_room(capacity, &self.options, &self.context), &tables)? {
+            return Ok(Some(index));
         }
-        Ok(None)
+        // Chains are longer than expected, as where the same keys are in many runs. More buckets do not shorten those.
+        filled(HashIndex::with_long_chains(capacity, &self.options, &self.context), &tables)
     }
 
     /// For how many entries an index of these tables is to have room: twice as many, so that it is not made anew too
@@ -122,6 +119,14 @@ impl Level0Index {
 struct Unread {
     table: FileId,
     why: Error,
+}
+
+/// This index with the keys of all tables, if there is one and they fit.
+fn filled(index: Option<HashIndex>, tables: &[(RunId, Arc<Table>)]) -> std::result::Result<Option<HashIndex>, Unread> {
+    match index {
+        Some(index) if add_all(&index, tables)? => Ok(Some(index)),
+        _ => Ok(None),
+    }
 }
 
 /// Adds the keys of all tables. Returns whether there was room.

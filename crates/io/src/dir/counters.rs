@@ -50,7 +50,7 @@ impl IoCounters {
         self.reads.add(source as usize, 1);
     }
 
-    pub(super) fn count_written(&self, source: IoSource, bytes: usize) {
-        self.written_bytes[source as usize].fetch_add(bytes as u64, Relaxed);
+    pub(super) fn count_written(&self, source: IoSource, bytes: u64) {
+        self.written_bytes[source as usize].fetch_add(bytes, Relaxed);
     }
 }

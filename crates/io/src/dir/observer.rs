@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use bifold_contract::Error;
+
 use super::Dir;
 
 /// Learns of files that a directory creates and removes. It is called where that happens, perhaps with locks held: it
@@ -16,6 +18,10 @@ pub trait FileObserver: Send + Sync {
 
     /// The file `name` was removed.
     fn removed(&self, name: &str);
+
+    /// Who reads the directory cannot be found out, so no file is removed that a reader might need. Told once until it
+    /// is known again.
+    fn readers_unknown(&self, _error: &Error) {}
 }
 
 /// The observer, once there is one.
@@ -32,6 +38,12 @@ impl Observed {
     pub fn removed(&self, path: &Path) {
         if let Some(observer) = self.0.get() {
             observer.removed(&name_of(path));
+        }
+    }
+
+    pub fn readers_unknown(&self, error: &Error) {
+        if let Some(observer) = self.0.get() {
+            observer.readers_unknown(error);
         }
     }
 }

@@ -35,8 +35,8 @@ impl Writer {
     /// The file system's.
     pub fn append(&self, parts: &[&[u8]]) -> Result<()> {
         self.file.append(parts)?;
-        let bytes = parts.iter().map(|p| p.len()).sum::<usize>();
-        self.len.fetch_add(bytes as u64, Relaxed);
+        let bytes = parts.iter().map(|p| p.len() as u64).sum::<u64>();
+        self.len.fetch_add(bytes, Relaxed);
         self.counters.count_written(self.source, bytes);
         Ok(())
     }

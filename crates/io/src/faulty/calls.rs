@@ -52,7 +52,7 @@ impl FileSystem for FaultyFs {
         self.inner.truncate(path, len)
     }
 
-    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+    fn write_again(&self, path: &Path, from: u64) -> Result<u64> {
         self.pass("write again", path)?;
         self.inner.write_again(path, from)
     }
@@ -114,6 +114,10 @@ impl FileSystem for FaultyFs {
         }
         passed?;
         self.inner.sync_dir(dir)
+    }
+
+    fn share_with_users_of(&self, dir: &Path, path: &Path) {
+        self.inner.share_with_users_of(dir, path);
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {

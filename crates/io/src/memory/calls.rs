@@ -38,10 +38,12 @@ impl FileSystem for MemoryFs {
         truncated.map_err(|e| Error::io("truncate", path, e))
     }
 
-    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+    fn write_again(&self, path: &Path, from: u64) -> Result<u64> {
         let again = self.change(OpKind::WriteAgain, path, from, |state, _| {
-            state.node(path)?.data().write_again(from);
-            Ok(())
+            let node = state.node(path)?;
+            let mut data = node.data();
+            data.write_again(from);
+            Ok(data.content.len().saturating_sub(from))
         });
         again.map_err(|e| Error::io("write again", path, e))
     }

@@ -6,6 +6,7 @@ use bifold_contract::IoSource;
 
 use super::*;
 use crate::{
+    FileObserver,
     faulty::{FaultKind, FaultyFs},
     memory::MemoryFs,
 };
@@ -34,7 +35,7 @@ fn make(dir: &Dir, names: &[&str]) {
 }
 
 fn totals(writer: &Dir) -> (u64, u64, u64) {
-    let totals = writer.pins().unwrap().release();
+    let totals = writer.release_pinned();
     (totals.readers, totals.files, totals.bytes)
 }
 
@@ -170,6 +171,79 @@ fn a_pin_whose_file_the_writer_has_removed_before_its_lock_says_what_it_holds() 
     assert_eq!(totals(&writer), (1, 1, 3));
     pin.hold(Need { since: Position::LAST, below: 0 }).unwrap();
     assert_eq!(totals(&writer), (1, 0, 0));
+    drop(pin);
+    assert_eq!(totals(&writer), (0, 0, 0));
+}
+
+/// Notes what an observer is told: names of removed files, and errors.
+#[derive(Default)]
+struct Noted(Mutex<Vec<String>>);
+
+impl FileObserver for Noted {
+    fn created(&self, _name: &str) {}
+
+    fn removed(&self, name: &str) {
+        self.0.lock().unwrap().push(name.to_owned());
+    }
+
+    fn readers_unknown(&self, error: &Error) {
+        self.0.lock().unwrap().push(error.to_string());
+    }
+}
+
+/// A reader's directory, its writer's over calls that can be made to fail, and what is noted of the latter.
+fn observed() -> (Dir, FaultyFs, Dir, Arc<Noted>) {
+    let (fs, dir, _) = directories();
+    let faulty = FaultyFs::over_memory(fs);
+    let over_faults = Dir::new(Arc::new(faulty.clone()), "/d".as_ref());
+    let writer = over_faults.clone().with_pins(Pins::of(&over_faults, number));
+    let noted = Arc::new(Noted::default());
+    writer.observe(Arc::clone(&noted) as Arc<dyn FileObserver>);
+    (dir, faulty, writer, noted)
+}
+
+#[test]
+fn a_file_that_has_waited_for_a_reader_is_told_when_it_is_removed_and_counted_when_that_fails() {
+    let (dir, faulty, writer, noted) = observed();
+    make(&dir, &["1.tbl", "2.tbl", "3.tbl", "4.tbl"]);
+    let pin = Pin::take(&dir).unwrap();
+    writer.remove("1.tbl").unwrap();
+    writer.remove("2.tbl").unwrap();
+    faulty.decide_by(Box::new(|call| (call.op == "remove" && call.path.ends_with("2.tbl")).then_some(FaultKind::EIO)));
+    drop(pin);
+    assert!(noted.0.lock().unwrap().is_empty());
+    assert_eq!(totals(&writer), (0, 0, 0));
+    assert_eq!(*noted.0.lock().unwrap(), ["1.tbl"]);
+    assert_eq!(writer.totals().failed_removals, 1);
+    // And when another one is removed.
+    let pin = Pin::take(&dir).unwrap();
+    writer.remove("3.tbl").unwrap();
+    drop(pin);
+    writer.remove("4.tbl").unwrap();
+    assert_eq!(*noted.0.lock().unwrap(), ["1.tbl", "3.tbl", "4.tbl"]);
+    assert_eq!(dir.list().unwrap(), ["2.tbl"]);
+}
+
+/// As where the directory of pins, or a pin, belongs to another user.
+#[test]
+fn why_it_is_unknown_who_reads_is_told_once_until_it_is_known() {
+    const EACCES: FaultKind = FaultKind::Errno(13);
+    let (dir, faulty, writer, noted) = observed();
+    make(&dir, &["1.tbl"]);
+    let pin = Pin::take(&dir).unwrap();
+    pin.hold(Need { since: Position::LAST, below: 0 }).unwrap();
+    for op in ["list", "lock"] {
+        let about_readers = Path::new("/d").join(READERS);
+        faulty.decide_by(Box::new(move |call| {
+            (call.op == op && call.path.starts_with(&about_readers)).then_some(EACCES)
+        }));
+        (0..3).for_each(|_| assert_eq!(totals(&writer).0, 1, "{op}"));
+        let told = std::mem::take(&mut *noted.0.lock().unwrap());
+        assert!(told.len() == 1 && told[0].starts_with(&format!("cannot {op} /d/readers")), "{told:?}");
+        faulty.clear();
+        assert_eq!(totals(&writer).0, 1);
+        assert!(noted.0.lock().unwrap().is_empty(), "{op}");
+    }
     drop(pin);
     assert_eq!(totals(&writer), (0, 0, 0));
 }

@@ -77,7 +77,7 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         self.fs().truncate(path, len)
     }
 
-    fn write_again(&self, path: &Path, from: u64) -> Result<()> {
+    fn write_again(&self, path: &Path, from: u64) -> Result<u64> {
         self.region.staged(path).map_or(Ok(()), |staged| staged.write_out())?;
         self.fs().write_again(path, from)
     }
@@ -138,6 +138,10 @@ impl<G: Ground> FileSystem for RegionFs<G> {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         self.fs().sync_dir(dir)
+    }
+
+    fn share_with_users_of(&self, dir: &Path, path: &Path) {
+        self.fs().share_with_users_of(dir, path);
     }
 
     fn free_bytes(&self, dir: &Path) -> Option<u64> {

@@ -283,6 +283,55 @@ fn what_a_killed_process_left_is_put_back_on_a_full_disk() {
     }
 }
 
+/// Regression: the slots of a file were put back as one piece, for which the space of one slot is not enough.
+#[test]
+fn several_slots_of_a_file_are_put_back_one_by_one_on_a_full_disk() {
+    let dir = TempDir::new();
+    let region = open(&dir.0, LockMode::Exclusive, 2);
+    let a = appended(&region, &dir.0.join("a"));
+    let mut model = Vec::new();
+    for n in 0..60 {
+        a.writer.append(&[&[n; 1000]]).unwrap();
+        model.extend([n; 1000]);
+    }
+    assert!(fs::read(dir.0.join("a")).unwrap().is_empty(), "all of it is staged, in two slots");
+    let (memory, path) = (MemoryFs::new(), Path::new("/d/a"));
+    for name in ["a", APPENDS_NAME] {
+        memory.write_durable(&Path::new("/d").join(name), &fs::read(dir.0.join(name)).unwrap());
+    }
+    memory.set_capacity(Some(memory.used_bytes()));
+    // What a kill at each of its changes leaves.
+    let killed: Arc<Mutex<Vec<MemoryFs>>> = Arc::default();
+    let (all, now) = (Arc::clone(&killed), memory.clone());
+    memory.set_hook(Some(Arc::new(move |_, _, _| all.lock().unwrap().push(now.fork()))));
+    drop(simulated(&memory, 2));
+    memory.set_hook(None);
+    assert!(memory.read(path).unwrap() == model);
+    let killed = killed.lock().unwrap();
+    assert!(killed.len() >= 6, "two slots are written, each is given back, and so is the empty one");
+    for (n, killed) in killed.iter().enumerate() {
+        drop(simulated(killed, 2));
+        assert!(killed.read(path).unwrap() == model, "killed after change {n}");
+    }
+}
+
+/// Regression: a slot was taken again with what it had before, and a part of that counted behind the new appends.
+#[test]
+fn appends_after_a_truncation_are_not_followed_by_older_ones_when_the_process_is_killed() {
+    let (memory, path) = (MemoryFs::new(), Path::new("/d/a"));
+    let region = simulated(&memory, 2);
+    let a = appended(&region, path);
+    a.writer.append(&[&[1; 100]]).unwrap();
+    a.writer.sync().unwrap();
+    a.writer.append(&[&[2; 100]]).unwrap();
+    a.writer.append(&[&[3; 100]]).unwrap();
+    region.fs.as_ref().unwrap().truncate(path, 100).unwrap();
+    a.writer.append(&[&[7; 100]]).unwrap();
+    let killed = memory.fork();
+    drop(simulated(&killed, 2));
+    assert_eq!(killed.read(path).unwrap(), [[1; 100], [7; 100]].concat());
+}
+
 /// Whatever a power loss brings back of `APPENDS`: where a file was truncated, old appends are not put over new ones.
 #[test]
 fn old_appends_are_not_put_over_what_follows_a_truncation() {

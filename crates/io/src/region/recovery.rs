@@ -41,7 +41,7 @@ impl<G: Ground> Region<G> {
     }
 
     /// Writes everything to its file. On a full disk it first frees the space of the empty slots (there is always
-    /// one), and then that of each slot that was written out.
+    /// one), and then that of each slot as soon as its contents are written out.
     pub(super) fn put_all_back(&self, all: &[Left], image_bytes: usize) -> Result<()> {
         let put_all = || all.iter().try_for_each(|left| self.put_back(left));
         let full = match put_all() {
@@ -56,41 +56,69 @@ impl<G: Ground> Region<G> {
             let offset = (slot * SLOT_BYTES) as u64;
             self.ground.give_back(&self.path(), offset, SLOT_BYTES as u64)
         };
-        let is_free = |slot: &usize| !all.iter().any(|left| left.slots.contains(slot));
+        let is_free = |slot: &usize| !all.iter().any(|left| left.slots.iter().any(|(taken, _)| taken == slot));
         let freed = (0..image_bytes / SLOT_BYTES).filter(is_free).try_for_each(give_back);
         freed.map_err(|_| full)?;
-        all.iter().try_for_each(|left| {
-            self.put_back(left)?;
-            // A kill does not lose what was put back: it is in its file.
-            left.slots
-                .iter()
-                .try_for_each(|&slot| give_back(slot))
-                .map_err(|e| Error::io("give back space of", self.path(), e))
-        })
+        let give_back = |slot| give_back(slot).map_err(|e| Error::io("give back space of", self.path(), e));
+        all.iter().try_for_each(|left| self.put_back_by_slots(left, give_back))
     }
 
     /// Writes the contents of slots to their file, if that file exists and is long enough. Otherwise the file's last
     /// writes are lost, and with them what came after.
     fn put_back(&self, left: &Left) -> Result<()> {
+        let Some(target) = self.target(left)? else { return Ok(()) };
+        self.put(left, &target, &left.bytes, left.base)
+    }
+
+    /// The same for one slot after the other, each of which is given back before the next one needs room. Whether they
+    /// belong to the file is asked once, before the first. A kill in between does not lose what was put back, since it
+    /// is in its file; and the next slot begins where that ends, so the next opening goes on with it.
+    fn put_back_by_slots(&self, left: &Left, give_back: impl Fn(usize) -> Result<()>) -> Result<()> {
+        if planted!("slots_go_back_at_once") {
+            self.put_back(left)?;
+        }
+        let target = self.target(left)?;
+        let (mut rest, mut at) = (&left.bytes[..], left.base);
+        for &(slot, bytes) in &left.slots {
+            let (piece, behind) = rest.split_at(bytes);
+            if let Some(target) = &target {
+                self.put(left, target, piece, at)?;
+            }
+            give_back(slot)?;
+            (rest, at) = (behind, at + bytes as u64);
+        }
+        Ok(())
+    }
+
+    /// Where the contents of slots belong. `None` if their file does not exist or does not reach that far.
+    fn target(&self, left: &Left) -> Result<Option<PutTarget<G::File>>> {
         let path = self.dir.join(&left.name);
         let file = match self.ground.open(&path) {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
         let append_to = |e| Error::io("append to", &path, e);
         let read = |buffer: &mut [u8], at| file.read_exact_at(buffer, at);
         let len = file.len().map_err(append_to)?;
         if !follows(len, left.base, read).map_err(append_to)? {
-            return Ok(());
+            return Ok(None);
         }
-        let file = if own(self.ground.fs(), &path, u64::MAX)? { self.ground.open(&path)? } else { file };
+        let is_copied = own(self.ground.fs(), &path, u64::MAX)?.is_some();
+        let file = if is_copied { self.ground.open(&path)? } else { file };
         let read = |buffer: &mut [u8], at| file.read_exact_at(buffer, at);
-        let is_partly_there = is_partly_there(&left.bytes, left.base, len, read).map_err(append_to)?;
-        if is_partly_there {
+        let is_torn = is_partly_there(&left.bytes, left.base, len, read).map_err(append_to)?;
+        if is_torn {
             self.make_durable()?;
         }
-        file.write_all_at(&left.bytes, left.base).map_err(append_to)?;
-        if is_partly_there { file.sync().map_err(append_to) } else { Ok(()) }
+        Ok(Some(PutTarget { file, is_torn }))
+    }
+
+    /// Writes `bytes`, some of those in the slots, at `at` of their file.
+    fn put(&self, left: &Left, target: &PutTarget<G::File>, bytes: &[u8], at: u64) -> Result<()> {
+        let written = target.file.write_all_at(bytes, at);
+        // Behind a tear, also before their slot is given back: a power loss must leave them in one of the two.
+        let done = written.and_then(|()| if target.is_torn { target.file.sync() } else { Ok(()) });
+        done.map_err(|e| Error::io("append to", self.dir.join(&left.name), e))
     }
 
     /// Makes sure that a power loss from now on takes nothing that cannot be put back once more.
@@ -114,6 +142,13 @@ impl<G: Ground> Region<G> {
             other => other.map(|()| self.may_come_back.store(true, Ordering::Release)),
         }
     }
+}
+
+/// The file to which the contents of slots are put back.
+struct PutTarget<F> {
+    file: F,
+    /// It has a part of them already ([`is_partly_there`]): each write is synced.
+    is_torn: bool,
 }
 
 /// Whether a file of `len` bytes has some of `bytes` at `base`, but not unchanged: a power loss has truncated the file

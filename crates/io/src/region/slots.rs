@@ -15,11 +15,11 @@
 //! file may have several slots; the bytes of each follow those of another. An append counts if its checksum holds: XXH3
 //! of its bytes, seeded with the epoch, the name and **its offset in the file**. So bytes from an earlier use of the
 //! slot, or a mix that a power loss left, never count: within an epoch no offset of a file is written twice, so
-//! whatever counts belongs there.
+//! whatever counts belongs there. Truncating a file begins a new epoch for all slots that are taken from then on.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError, Weak,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 use bifold_contract::{Corruption, planted};
@@ -29,7 +29,7 @@ use super::{
     ground::{AppendPlace, Ground, GroundMap},
     staged::StagedFile,
 };
-use crate::fs::APPEND_SLOT_BYTES;
+use crate::{fs::APPEND_SLOT_BYTES, random::mix};
 
 const BASE: usize = 0;
 const KIND: usize = 8;
@@ -70,8 +70,8 @@ fn seed_of(name: &[u8], epoch: u64) -> u64 {
 /// The contents of a slot, or of several that follow each other: bytes that belong at `base` of the file `name`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
-    /// The numbers of the slots.
-    pub slots: Vec<usize>,
+    /// The numbers of the slots in the order of their bytes, each with how many it has.
+    pub slots: Vec<(usize, usize)>,
     /// The file's name.
     pub name: String,
     /// Where the bytes belong in the file.
@@ -139,7 +139,7 @@ fn parse_slot(slot: &[u8], at: usize) -> Option<Left> {
         len += part;
     }
     let name = str::from_utf8(name).ok().filter(|name| !name.contains('/'))?.to_owned();
-    Some(Left { slots: vec![at], name, base, bytes: slot[PAYLOAD..PAYLOAD + len].to_vec() })
+    Some(Left { slots: vec![(at, len)], name, base, bytes: slot[PAYLOAD..PAYLOAD + len].to_vec() })
 }
 
 /// The slots of a directory.
@@ -150,6 +150,8 @@ pub struct Slots<G: Ground> {
     taken: Mutex<Taken<G>>,
     /// A slot may still name contents although its file continues elsewhere.
     is_stale: AtomicBool,
+    /// That of slots that are taken from now on.
+    epoch: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -180,7 +182,8 @@ impl<G: Ground> Slots<G> {
     /// At most `slots_max` slots in `map`.
     pub fn new(map: G::Map, slots_max: usize) -> Arc<Self> {
         let taken = Mutex::new(Taken { holders: Vec::new(), hand: 0 });
-        Arc::new(Self { map, slots_max, taken, is_stale: AtomicBool::new(false) })
+        let epoch = AtomicU64::new(map.epoch());
+        Arc::new(Self { map, slots_max, taken, is_stale: AtomicBool::new(false), epoch })
     }
 
     fn taken(&self) -> MutexGuard<'_, Taken<G>> {
@@ -203,8 +206,9 @@ impl<G: Ground> Slots<G> {
             at = self.take_over(holder);
         }
         let at = at?;
-        let slot = Slot { slots: Arc::clone(self), at, seed: seed_of(name.as_bytes(), self.map.epoch()) };
-        slot.begin(name, base);
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let slot = Slot { slots: Arc::clone(self), at, seed: seed_of(name.as_bytes(), epoch) };
+        slot.begin(name, base, epoch);
         if self.map.is_broken() {
             slot.free();
             return None;
@@ -275,7 +279,13 @@ impl<G: Ground> Slots<G> {
 
     /// Makes sure that nothing staged so far that is in its file now is ever put back there again, not after a power
     /// loss either. `false` where that is impossible.
+    ///
+    /// A slot that is taken again has the old appends behind its new ones. If it goes to the same file from the same
+    /// offset on, as after a truncation, they count again unless the epoch is another one.
     pub fn forget_written(&self) -> std::io::Result<bool> {
+        let next = |epoch: u64| Some(if planted!("cuts_keep_the_epoch") { epoch } else { mix(epoch.wrapping_add(1)) });
+        let begun = self.epoch.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+        debug_assert!(begun.is_ok(), "there is always a next epoch");
         self.map.sync()?;
         Ok(!self.is_stale.load(Ordering::Acquire))
     }
@@ -308,11 +318,11 @@ impl<G: Ground> Slot<G> {
     }
 
     /// Assigns the slot, with nothing in it, to the file `name`.
-    fn begin(&self, name: &str, base: u64) {
+    fn begin(&self, name: &str, base: u64, epoch: u64) {
         let map = self.map();
         map.store_number(self.place(KIND), 0);
         map.store(self.place(NAME), name.as_bytes());
-        map.store_number(self.place(EPOCH), map.epoch());
+        map.store_number(self.place(EPOCH), epoch);
         map.store_number(self.place(BASE), base);
         map.store_number(self.place(KIND), MAGIC | name.len() as u64);
     }
@@ -341,6 +351,9 @@ impl<G: Ground> Slot<G> {
         debug_assert!(len <= ROOM);
         self.check(len)?;
         let looked = self.map().with(self.place(PAYLOAD), len, look);
+        // Whoever saw the zeros that a handler in another thread has mapped must also see its mark: the handler stores
+        // the mark before it maps, and the check loads it after the bytes. Without this it could be loaded before them.
+        fence(Ordering::Acquire);
         self.check(len).map(|()| looked)
     }
 

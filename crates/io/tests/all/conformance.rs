@@ -308,3 +308,23 @@ fn a_directory_counts_bytes_by_source() {
         assert_eq!(failure(dir.open_append("a", first)), ("open", ErrorKind::NotFound));
     });
 }
+
+#[test]
+fn what_is_written_again_or_copied_counts_as_written_by_recovery() {
+    on_each(|fs, path| {
+        let dir = Dir::new(Arc::clone(fs), path);
+        dir.create("a", IoSource::Log).unwrap().append(&[&[7; 1000]]).unwrap();
+        let recovered = || dir.totals().written_bytes[IoSource::Recovery as usize];
+        assert_eq!(recovered(), 0);
+        dir.write_again("a", 0).unwrap();
+        assert_eq!(recovered(), 1000);
+        dir.write_again("a", 900).unwrap();
+        assert_eq!(recovered(), 1100);
+        dir.truncate("a", 800).unwrap();
+        assert_eq!(recovered(), 1100, "it has no other name");
+        fs.link(&path.join("a"), &path.join("b")).unwrap();
+        dir.truncate("a", 300).unwrap();
+        assert_eq!(recovered(), 1400, "what stays of it was copied");
+        assert_eq!((dir.len("a").unwrap(), dir.len("b").unwrap()), (Some(300), Some(800)));
+    });
+}

@@ -1,13 +1,18 @@
 //! A child that a process forks without `exec` has everything that its parent has open.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    fs::{Permissions, metadata, set_permissions},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use bifold_contract::IoSource;
 use bifold_io::{
     Dir, FileSystem,
     disk::DiskFs,
     fs::LockMode,
-    pins::{Need, Pin, Pins, Position},
+    pins::{Need, Pin, Pins, Position, READERS},
 };
 
 fn scratch(name: &str) -> PathBuf {
@@ -71,8 +76,7 @@ fn a_forked_child_that_drops_a_pin_leaves_it_to_its_parent() {
     let path = scratch("pins");
     let dir = Dir::new(Arc::new(DiskFs), &path);
     let number = |name: &str| name.strip_suffix(".tbl")?.parse().ok();
-    let pins = Pins::of(&dir, number);
-    let writer = dir.clone().with_pins(pins.clone());
+    let writer = dir.clone().with_pins(Pins::of(&dir, number));
     dir.create("1.tbl", IoSource::Flush).unwrap().append(&[b"xyz"]).unwrap();
     let pin = Pin::take(&dir).unwrap();
     let mut pin = Some(pin);
@@ -82,8 +86,53 @@ fn a_forked_child_that_drops_a_pin_leaves_it_to_its_parent() {
         held.is_some_and(|held| held.is_err())
     });
     writer.remove("1.tbl").unwrap();
-    assert_eq!((pins.release().readers, pins.release().files), (1, 1));
+    assert_eq!((writer.release_pinned().readers, writer.release_pinned().files), (1, 1));
     drop(pin);
-    assert_eq!((pins.release().readers, pins.release().files), (0, 0));
+    assert_eq!((writer.release_pinned().readers, writer.release_pinned().files), (0, 0));
+    std::fs::remove_dir_all(path).unwrap();
+}
+
+/// Pins the database in `path` in a process that makes private files. Returns the pin's file, which that process leaves
+/// behind at its end.
+fn pinned_privately(path: &Path) -> PathBuf {
+    let dir = Dir::new(Arc::new(DiskFs), path);
+    in_child(|| {
+        // SAFETY: a call that cannot fail and changes no memory; the mask is that of the child alone.
+        unsafe { libc::umask(0o077) };
+        Pin::take(&dir).map(std::mem::forget).is_ok()
+    });
+    let mut pins = DiskFs.list(&path.join(READERS)).unwrap();
+    assert_eq!(pins.len(), 1);
+    pins.remove(0)
+}
+
+fn permissions(path: &Path) -> u32 {
+    metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn whoever_uses_a_database_can_list_and_read_its_pins_whatever_mask_their_reader_has() {
+    for (of_database, of_pins, of_pin) in [(0o755, 0o755, 0o644), (0o770, 0o770, 0o640), (0o700, 0o700, 0o600)] {
+        let path = scratch(&format!("mask-{of_database:o}"));
+        set_permissions(&path, Permissions::from_mode(of_database)).unwrap();
+        let pin = pinned_privately(&path);
+        assert_eq!((permissions(&path.join(READERS)), permissions(&pin)), (of_pins, of_pin), "{of_database:o}");
+        std::fs::remove_dir_all(path).unwrap();
+    }
+}
+
+/// An administrator has read it first: the owner's own readers have to create pins there, too.
+#[test]
+fn the_directory_of_pins_is_given_to_the_owner_of_the_database() {
+    let path = scratch("owner");
+    if chown(&path, Some(1), Some(1)).is_err() {
+        println!("skipped: only root may give files to others");
+        return std::fs::remove_dir_all(path).unwrap();
+    }
+    set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
+    let pin = pinned_privately(&path);
+    let readers = metadata(path.join(READERS)).unwrap();
+    assert_eq!((readers.uid(), readers.gid(), readers.mode() & 0o777), (1, 1, 0o700));
+    assert_eq!(permissions(&pin), 0o644, "it stays the administrator's, and the owner can read it");
     std::fs::remove_dir_all(path).unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::{
     ops::{Bound, ControlFlow},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -26,6 +26,12 @@ pub fn open(fs: &MemoryFs, index: &MemoryIndex, options: Options) -> Opened {
 /// Options under which no work is due unless a test asks for it.
 pub fn calm(placement: Placement) -> Options {
     Options { placement, workers: Workers::Caller, ..Options::default() }
+}
+
+/// All files with their bytes, without those that say who has a directory locked.
+fn contents_of_files(fs: &MemoryFs) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let files = fs.files().into_iter().filter(|path| !path.ends_with("LOCK"));
+    files.map(|path| (path.clone(), fs.read(&path))).collect()
 }
 
 const BOTH: [Placement; 2] = [Placement::HashKv, Placement::WiscKey];
@@ -110,6 +116,22 @@ fn a_deleted_key_leaves_the_index_and_only_short_values_are_in_it() {
     assert!(stats.value_bytes > 10_000 && stats.checkpoints == 2);
 }
 
+/// Regression: where callers do the work, only full layers and values made it due, so logs had no bound.
+#[test]
+fn deletes_of_one_key_fill_no_layer_and_logs_have_a_bound() {
+    let (fs, index) = (MemoryFs::new(), MemoryIndex::default());
+    let options = Options { log_bytes: 4 << 10, ..calm(Placement::HashKv) };
+    let store = open(&fs, &index, options).unwrap();
+    store.put(b"kept", b"short").unwrap();
+    for _ in 0..2000 {
+        store.delete(b"key").unwrap();
+    }
+    let stats = store.stats();
+    assert!(stats.log_bytes < 16 << 10 && stats.checkpoints > 4, "{stats:?}");
+    no_orphans(&fs, &store);
+    assert_eq!(index.keys(), [&b"\0\0"[..], b"kept"]);
+}
+
 #[test]
 fn arguments_out_of_bounds_are_errors_that_name_them() {
     let (fs, index) = (MemoryFs::new(), MemoryIndex::default());
@@ -138,10 +160,11 @@ fn files_and_an_index_that_do_not_belong_together_are_refused() {
     store.put(b"b", &[2; 500]).unwrap();
     store.close().unwrap();
     let refused = |fs: &MemoryFs, index: &MemoryIndex, options, with: &str| {
-        let before = fs.files();
-        let error = open(&fs.fork(), &index.fork(), options).map(drop).unwrap_err().to_string();
+        let (opened, its_index) = (fs.fork(), index.fork());
+        let error = open(&opened, &its_index, options).map(drop).unwrap_err().to_string();
         assert!(error.contains(with), "{error}");
-        assert_eq!(fs.files(), before);
+        assert!(contents_of_files(&opened) == contents_of_files(fs), "files were changed: {with}");
+        assert_eq!(its_index.keys(), index.keys(), "{with}");
     };
     refused(&fs, &MemoryIndex::default(), options, "was emptied");
     refused(&fs, &old_index, options, "older than the value files");
@@ -168,11 +191,11 @@ fn bifold_refuses_the_directory_of_a_store_and_a_store_that_of_bifold() {
     let store = open(&fs, &index, calm(Placement::HashKv)).unwrap();
     store.put(b"a", &[1; 500]).unwrap();
     store.close().unwrap();
-    let before = fs.files();
+    let before = contents_of_files(&fs);
     let env = env(Arc::new(fs.clone()));
     let error = bifold::Db::open_in(env.clone(), DIR, bifold::Options::default()).map(drop).unwrap_err();
     assert!(error.to_string().contains("keys_are_in"), "{error}");
-    assert_eq!(fs.files(), before);
+    assert!(contents_of_files(&fs) == before, "Bifold changed files of the store");
     assert_eq!(open(&fs, &index, calm(Placement::HashKv)).unwrap().get(b"a").unwrap().unwrap(), [1; 500]);
     let path = "/bifold";
     bifold::Db::open_in(env.clone(), path, bifold::Options::default()).unwrap().close().unwrap();

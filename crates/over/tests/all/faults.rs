@@ -3,6 +3,7 @@
 
 use std::{
     panic::{self, AssertUnwindSafe},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -10,10 +11,10 @@ use bifold_io::{
     faulty::{Fault, FaultKind, FaultyFs, Persistence},
     memory::{Fate, MemoryFs},
 };
-use bifold_over::{Error, Options, Placement, Store};
+use bifold_over::{Error, Options, Placement, Store, ValueOptions};
 
 use crate::{
-    basics::open,
+    basics::{calm, open},
     memory_index::{Kept, MemoryIndex},
     program::{DIR, Model, Program, Shared, contents, env, small},
     random::Random,
@@ -163,4 +164,96 @@ fn after_a_panic_in_a_commit_writes_are_refused_until_the_store_is_opened_again(
     assert_eq!(store.get(b"a").unwrap().unwrap(), [1; 200]);
     assert_eq!(store.get(b"b").unwrap(), None);
     store.put(b"b", b"value").unwrap();
+}
+
+/// Options under which a few values fill a file, and no other work is due unless a test asks for it.
+fn small_files() -> Options {
+    let values = ValueOptions { file_bytes: 2 << 10, ..ValueOptions::default() };
+    Options { values, ..calm(Placement::WiscKey) }
+}
+
+/// A closed store with so many values of 400 bytes, under the keys `k` and a number.
+fn closed(count: u8, options: Options) -> (MemoryFs, MemoryIndex) {
+    let (fs, index) = (MemoryFs::new(), MemoryIndex::default());
+    let store = open(&fs, &index, options).unwrap();
+    (0..count).for_each(|key| store.put(&[b'k', key], &[key; 400]).unwrap());
+    store.close().unwrap();
+    (fs, index)
+}
+
+fn value_files(fs: &MemoryFs) -> Vec<PathBuf> {
+    fs.files().into_iter().filter(|path| path.extension().is_some_and(|end| end == "val")).collect()
+}
+
+/// The keys of the first `count` whose values cannot be read. The others have those of [`closed`].
+fn unreadable(store: &Store<MemoryIndex>, count: u8) -> Vec<u8> {
+    let is_lost = |key: &u8| match store.get(&[b'k', *key]) {
+        Ok(value) => {
+            assert_eq!(value.unwrap(), [*key; 400]);
+            false
+        }
+        Err(error) => {
+            assert!(error.is_corruption(), "{error}");
+            true
+        }
+    };
+    (0..count).filter(is_lost).collect()
+}
+
+/// Regression: GC of `wisckey` had left the file out by itself, which looked as if nobody was to blame, and ended
+/// writes.
+#[test]
+fn a_damaged_value_that_gc_meets_leaves_its_file_out_and_ends_no_writes() {
+    let options = calm(Placement::WiscKey);
+    let (fs, index) = closed(10, options);
+    let files = value_files(&fs);
+    assert_eq!(files.len(), 1, "{files:?}");
+    fs.flip_bit(&files[0], fs.read(&files[0]).unwrap().len() as u64 / 2 * 8);
+    let store = open(&fs, &index, options).unwrap();
+    assert!(store.gc().unwrap_err().is_corruption());
+    store.put(b"another key", &[1; 500]).unwrap();
+    store.wait_idle().unwrap();
+    let left_out = store.stats().left_out;
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    assert!(left_out[0].contains(".val"), "{left_out:?}");
+    assert_eq!(unreadable(&store, 10).len(), 1);
+    assert_eq!(value_files(&fs)[0], files[0]);
+    store.close().unwrap();
+}
+
+/// Regression: all files of the run were left out.
+#[test]
+fn a_damaged_entry_of_the_index_leaves_out_only_the_file_of_its_value() {
+    let options = small_files();
+    let (fs, index) = closed(20, options);
+    let before = value_files(&fs);
+    assert!(before.len() > 3, "{before:?}");
+    index.put_strange(b"k\x03", b"\x09x");
+    let store = open(&fs, &index, options).unwrap();
+    let error = store.gc().unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("the index"), "{error}");
+    let left: Vec<PathBuf> = value_files(&fs).into_iter().filter(|file| before.contains(file)).collect();
+    assert_eq!(left, &before[..1]);
+    assert_eq!(unreadable(&store, 20), [3]);
+    store.put(b"another key", &[1; 500]).unwrap();
+}
+
+/// Regression: a sample of the log belongs to no file, so a disk that does not read one of them ended writes.
+#[test]
+fn a_file_that_a_sample_of_the_log_cannot_read_is_left_out() {
+    let options = small_files();
+    let (memory, index) = closed(20, options);
+    let faulty = FaultyFs::over_memory(memory.clone());
+    let store = Store::open_in(&env(Arc::new(faulty.clone())), DIR, index.clone(), options).unwrap();
+    // The first point of a sample is where the oldest file begins.
+    let oldest = value_files(&memory).swap_remove(0);
+    faulty.decide_by(Box::new(move |call| (call.op == "read" && call.path == oldest).then_some(FaultKind::EIO)));
+    store.wait_idle().unwrap();
+    assert!(!faulty.injected().is_empty(), "no sample was taken");
+    store.put(b"another key", &[1; 500]).unwrap();
+    store.sync().unwrap();
+    let left_out = store.stats().left_out;
+    assert_eq!(left_out.len(), 1, "{left_out:?}");
+    faulty.clear();
+    assert!(unreadable(&store, 20).is_empty());
 }

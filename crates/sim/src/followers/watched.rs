@@ -291,8 +291,9 @@ impl ReaderLooks {
         }
     }
 
-    /// One of the next calls fails, or many do. An error is right then, a wrong state never is.
+    /// One of the next calls fails, or many do. An error is right if that call is reached, a wrong state never is.
     fn fail(&mut self) -> Result<(), Trouble> {
+        let before = self.reads.injected().len();
         let (at, many) = (self.reads.calls() + 1 + self.random.below(60), self.random.chance(50));
         let persistence = if many { Persistence::Calls(1000) } else { Persistence::Once };
         self.reads.plan(Fault { at, kind: self.random.pick(&KINDS), persistence });
@@ -304,11 +305,11 @@ impl ReaderLooks {
         self.reads.clear();
         self.counts.push("with a failing call");
         match outcome {
-            Err(Trouble::Refused(_)) => {
+            Err(Trouble::Refused(_)) if self.reads.injected().len() > before => {
                 self.counts.push("of them refused");
                 Ok(())
             }
-            other => other,
+            other => other.map_err(|t| t.during("with a call planned to fail")),
         }
     }
 
@@ -357,4 +358,26 @@ impl ReaderLooks {
 
 fn hold(looks: &Mutex<ReaderLooks>) -> MutexGuard<'_, ReaderLooks> {
     looks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_right_only_if_a_call_has_failed() {
+        let watched = Watched::new(1);
+        let mut looks = hold(&watched.eyes.looks);
+        // It says that there is a database, and there is none: each opening is refused, after a few calls.
+        looks.is_there = true;
+        let mut unreached = 0;
+        for turn in 0..20 {
+            let before = looks.reads.injected().len();
+            let outcome = looks.fail();
+            let is_reached = looks.reads.injected().len() > before;
+            assert_eq!(outcome.is_ok(), is_reached, "turn {turn}: {outcome:?}");
+            unreached += u32::from(!is_reached);
+        }
+        assert!(unreached > 0);
+    }
 }

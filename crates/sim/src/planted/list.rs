@@ -7,6 +7,7 @@ const fn bug(name: &'static str, caught_by: Test) -> Planted {
 }
 
 const BITFLIP: Test = Test::Proof("bitflip");
+const DAMAGE: Test = Test::Proof("damage");
 const FULL: Test = Test::Proof("full");
 const ALONE: Test = Test::Unit("bifold", "alone_tests");
 const EMPTIED: Test = Test::Integration("bifold", "all", "full_disk::a_disk_that_others");
@@ -109,6 +110,33 @@ const OVERWRITTEN: Test = Test::Unit("bifold", "commit::overwrites::");
 const STREAMS_SAMPLES: Test = Test::Unit("bifold-values", "streams::dead::");
 const STREAMS_PLANS: Test = Test::Integration("bifold-values", "plans", "streams_picks");
 
+const ABANDONED_COPIES: Test = Test::Unit("bifold-values", "hashkv::tests::the_copies_of_a_run");
+const RESERVE_BEYOND: Test = Test::Unit("bifold", "room::tests::what_the_reserve_has");
+const LARGE_UNDER_WAY: Test = Test::Integration("bifold", "all", "large::meanwhile::a_disk_that_fills");
+const HELD_UP: Test = Test::Unit("bifold", "schedule::room_tests::");
+const LAST_COMMITS: Test = Test::Integration("bifold", "all", "notices::what_is_committed_in_memory");
+const LATER_NOTICES: Test = Test::Unit("bifold", "notices::tests::a_sync_that_ends");
+const ANOTHER_HISTORY: Test = Test::Integration("bifold", "all", "followers::another_history");
+const REMOVED_PIN: Test = Test::Unit("bifold-io", "pins::tests::a_pin_that_somebody");
+const CUT_FILES: Test = Test::Integration("bifold", "all", "backups::followed::a_value_file");
+const OLDER_MANIFESTS: Test = Test::Integration("bifold", "all", "salvage_database::trust::a_manifest");
+const MISSING_FILES: Test = Test::Integration("bifold", "all", "salvage_database::what_comes_back");
+const INGEST_SPACE: Test = Test::Unit("bifold", "ingest::tests::nothing_counts");
+const EXPIRED_TAGS: Test = Test::Integration("bifold", "all", "expiry::values_in_a_cold_log");
+const UNKNOWN_TAGS: Test = Test::Integration("bifold", "all", "values::cold_log::a_range_delete");
+const LONG_OPERANDS: Test = Test::Unit("bifold", "gc::tests::what_gc_commits");
+
+const DECIDED_ROOM: Test = Test::Unit("bifold", "filter::tests::what_is_decided");
+const SEVERAL_SLOTS: Test = Test::Unit("bifold-io", "fault_tests::several_slots");
+const LEFT_APPENDS: Test = Test::Integration("bifold", "all", "recovery::appends_that_a_killed");
+const CUT_SLOTS: Test = Test::Unit("bifold-io", "fault_tests::appends_after_a_truncation");
+const NEW_DIRECTORIES: Test = Test::Integration("bifold", "all", "recovery::each_directory");
+const ENTRY_ORDER: Test = Test::Unit("bifold-index", "run::tests::entries_out_of_order");
+const FLUSHED_VALUES: Test = Test::Unit("bifold-values", "diffkv::tests::what_a_flush_writes");
+const OVER_DAMAGE: Test = Test::Integration("bifold-over", "all", "faults::a_damaged_value");
+const PRIVATE_PINS: Test = Test::Integration("bifold-io", "all", "forked::whoever_uses");
+const TOLD_FILES: Test = Test::Unit("bifold-io", "pins::tests::a_file_that_has_waited");
+
 /// All planted bugs.
 pub const ALL: &[Planted] = &[
     bug("forget_output_keys", OUTPUT_KEYS),
@@ -180,6 +208,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_drops", EXACT),
     bug("hide_lost_sector", Test::Proof("exhaustive")),
     bug("damage_is_torn", KILLED),
+    bug("damage_ends_the_log", DAMAGE),
     bug("no_marker", KILLED),
     bug("trust_cached_tail", ERRNO),
     bug("trust_cached_log", ERRNO),
@@ -251,6 +280,7 @@ pub const ALL: &[Planted] = &[
     bug("transaction_publishes_first", TRANSACTIONS),
     bug("transaction_ignores_deletes", TRANSACTIONS),
     bug("transaction_overlooks_tables", TRANSACTIONS),
+    bug("for_update_notes_nothing", TRANSACTIONS),
     bug("transaction_overlooks_flush", OVERLOOKS),
     bug("write_cache_drains_in_two", WRITE_CACHES),
     bug("write_cache_is_emptied_first", WRITE_CACHES),
@@ -364,4 +394,32 @@ pub const ALL: &[Planted] = &[
     bug("over_snapshots_hold_nothing", OVER_BASICS),
     bug("over_trusts_short_logs", OVER_BASICS),
     bug("over_forgets_closed_logs", OVER_CLOSED_LOGS),
+    bug("forget_abandoned_copies", ABANDONED_COPIES),
+    bug("reserve_beyond_jobs_is_spare", RESERVE_BEYOND),
+    bug("large_bytes_postpone_looks", LARGE_UNDER_WAY),
+    bug("room_wakes_nobody", HELD_UP),
+    bug("held_up_until_asked", HELD_UP),
+    bug("close_leaves_last_commits", LAST_COMMITS),
+    bug("notices_go_back", LATER_NOTICES),
+    bug("take_another_history", ANOTHER_HISTORY),
+    bug("hold_by_removed_pin", REMOVED_PIN),
+    bug("sums_of_cut_files", CUT_FILES),
+    bug("salvage_believes_older_manifests", OLDER_MANIFESTS),
+    bug("salvage_trusts_what_is_left", MISSING_FILES),
+    bug("ingest_counts_early", INGEST_SPACE),
+    bug("tags_are_not_asked", EXPIRED_TAGS),
+    bug("log_learns_from_tags_alone", UNKNOWN_TAGS),
+    bug("gc_commits_without_bound", LONG_OPERANDS),
+    bug("filter_asks_for_no_room", DECIDED_ROOM),
+    bug("slots_go_back_at_once", SEVERAL_SLOTS),
+    bug("appends_without_reserve", LEFT_APPENDS),
+    bug("cuts_keep_the_epoch", CUT_SLOTS),
+    bug("sync_one_new_directory", NEW_DIRECTORIES),
+    bug("blocks_in_any_order", ENTRY_ORDER),
+    bug("ingest_overwrites_nothing", OVERWRITTEN),
+    bug("ingests_do_not_age", STREAMS_PLANS),
+    bug("flushed_values_count_early", FLUSHED_VALUES),
+    bug("over_overlooks_left_out", OVER_DAMAGE),
+    bug("pins_stay_private", PRIVATE_PINS),
+    bug("pinned_files_go_untold", TOLD_FILES),
 ];

@@ -9,7 +9,8 @@
 //!    later: it overwrote a version (ww), read it (wr), or overwrote what the first one had read (rw). A cycle of ww is
 //!    G0, with wr it is G1c, with rw it is G2. Reads are those of ranges too, of keys that were not there included.
 //! 3. The serial order is that of the commits: what a transaction that writes has read is the same at its commit. Under
-//!    snapshot isolation this is so for what it has written (no lost update).
+//!    snapshot isolation this is so for what it has written (no lost update). What it has read for update is the same
+//!    at each isolation, even if it has written that key before.
 //!
 //! A key without a value looks alike before its first put and after each delete. A commit is not refused if such a key
 //! was put and deleted again meanwhile. So where the value at the commit is what was read, that version counts as read.
@@ -39,6 +40,8 @@ pub type Lists = BTreeMap<Key, List>;
 pub enum Step {
     /// It read a key.
     Read(Key, Option<List>),
+    /// It read a key, on which its commit depends at each isolation.
+    ReadForUpdate(Key, Option<List>),
     /// It read all keys from the first to the last, both inclusive, and found these.
     Scanned(Key, Key, Lists),
     /// It put a list, or deleted the key.
@@ -138,7 +141,7 @@ impl<'a> Checker<'a> {
                 Step::Wrote(key, list) => drop(written.insert(*key, list.clone())),
                 Step::WroteExpired(key, _) => drop(written.insert(*key, None)),
                 Step::Cleared(from, to) => written.extend(self.between(*from, *to).map(|key| (key, None))),
-                Step::Read(..) | Step::Scanned(..) => {}
+                Step::Read(..) | Step::ReadForUpdate(..) | Step::Scanned(..) => {}
             }
         }
         written
@@ -197,7 +200,7 @@ impl<'a> Checker<'a> {
                 Isolation::Serializable => reads.iter().map(|(key, _)| *key).collect(),
                 Isolation::Snapshot => self.written(done).into_keys().collect(),
             };
-            for key in relied {
+            for key in relied.into_iter().chain(done.read_for_update()) {
                 let (before, then) = (self.at(key, done.snapshot), self.at(key, number - 1));
                 let (before, then) = (self.list(key, before), self.list(key, then));
                 if before != then {
@@ -234,7 +237,7 @@ impl<'a> Checker<'a> {
         };
         for step in &done.steps {
             match step {
-                Step::Read(key, found) => see(&own, *key, found.as_ref())?,
+                Step::Read(key, found) | Step::ReadForUpdate(key, found) => see(&own, *key, found.as_ref())?,
                 Step::Scanned(from, to, found) => {
                     self.between(*from, *to).try_for_each(|key| see(&own, key, found.get(&key)))?;
                 }
@@ -315,11 +318,18 @@ type Changes = BTreeMap<Key, Option<List>>;
 impl Done {
     /// The number of its commit if it has written something, with its position `at`.
     pub fn wrote(&self, at: usize) -> Option<(SeqNo, usize)> {
-        let writes = self.steps.iter().any(|step| !matches!(step, Step::Read(..) | Step::Scanned(..)));
+        let only_reads = |step: &Step| matches!(step, Step::Read(..) | Step::ReadForUpdate(..) | Step::Scanned(..));
+        let writes = !self.steps.iter().all(only_reads);
         match self.outcome {
             TransactionEnd::Committed(number) | TransactionEnd::Ingested(number) if writes => Some((number, at)),
             _ => None,
         }
+    }
+
+    /// The keys that it has read for update.
+    pub(super) fn read_for_update(&self) -> impl Iterator<Item = Key> {
+        let key = |step: &Step| if let Step::ReadForUpdate(key, _) = step { Some(*key) } else { None };
+        self.steps.iter().filter_map(key)
     }
 
     /// Whether it is no ingest.
@@ -383,6 +393,23 @@ mod tests {
         let mut weak = [skew(1, 1, A, B), skew(2, 2, B, A)];
         weak.iter_mut().for_each(|done| done.isolation = Isolation::Snapshot);
         assert_eq!(verdict(&weak), "right");
+    }
+
+    #[test]
+    fn what_was_read_for_update_is_relied_on_at_each_isolation() {
+        let first = done(1, 0, TransactionEnd::Committed(1), append(A, &[], 1).into());
+        let second = |isolation, steps: &[Step]| {
+            let all = done(2, 0, TransactionEnd::Committed(2), steps.to_vec());
+            verdict(&[first.clone(), Done { isolation, ..all }])
+        };
+        let (write, own) = (Step::Wrote(B, Some(vec![2])), Step::Wrote(A, Some(vec![2])));
+        let relied = "2 relies on None at (0, 0)";
+        assert_eq!(second(Isolation::Snapshot, &[Step::Read(A, None), write.clone()]), "right");
+        assert!(second(Isolation::Snapshot, &[Step::ReadForUpdate(A, None), write]).contains(relied));
+        // A blind put of a key that it then reads for update.
+        assert_eq!(second(Isolation::Serializable, &[own.clone(), Step::Read(A, Some(vec![2]))]), "right");
+        let steps = [own, Step::ReadForUpdate(A, Some(vec![2]))];
+        assert!(second(Isolation::Serializable, &steps).contains(relied));
     }
 
     #[test]

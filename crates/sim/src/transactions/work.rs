@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use bifold::{Durability, Error, Transaction, TransactionOptions};
+use bifold::{Durability, Error, Isolation, Transaction, TransactionOptions};
 
 use super::{
     EACH, KEYS, Session,
@@ -134,12 +134,13 @@ impl<'a> Worker<'a> {
 
     fn read(&mut self, tx: &Transaction, key: Key, done: &mut Done) -> Result<List, Trouble> {
         let (tree, bytes) = (&self.life.trees[key.0], key_bytes(key.1));
-        let found = match self.random.below(4) {
-            0 => tx.get_for_update(tree, bytes)?,
-            _ => tx.get(tree, bytes)?,
-        };
+        // Under snapshot isolation it makes a difference.
+        let one_in = if self.life.isolation == Isolation::Snapshot { 2 } else { 4 };
+        let is_for_update = self.random.below(one_in) == 0;
+        let found = if is_for_update { tx.get_for_update(tree, bytes)? } else { tx.get(tree, bytes)? };
         let list = found.as_deref().map(list_of).transpose()?;
-        done.steps.push(Step::Read(key, list.clone()));
+        let step = if is_for_update { Step::ReadForUpdate } else { Step::Read };
+        done.steps.push(step(key, list.clone()));
         Ok(list.unwrap_or_default())
     }
 
@@ -232,7 +233,7 @@ impl<'a> Worker<'a> {
         let mut position = 0;
         done.steps.retain(|step| {
             position += 1;
-            position <= before || matches!(step, Step::Read(..))
+            position <= before || matches!(step, Step::Read(..) | Step::ReadForUpdate(..))
         });
         Ok(())
     }

@@ -19,10 +19,10 @@ mod rewriter;
 mod writer;
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
+        atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
     },
 };
 
@@ -51,8 +51,6 @@ pub struct LargeFiles {
     /// There has been one since the database was opened: rewrites must look for their entries.
     has_been_any: AtomicBool,
     files: Mutex<BTreeMap<FileId, Listed>>,
-    /// Bytes in those that no manifest names yet.
-    unrecorded_bytes: AtomicU64,
 }
 
 /// Where files of large values are, and what is shared by those who have them.
@@ -105,7 +103,6 @@ impl LargeFiles {
             }),
             has_been_any: AtomicBool::new(false),
             files: Mutex::default(),
-            unrecorded_bytes: AtomicU64::new(0),
         };
         for meta in recorded.added.iter().filter(|meta| meta.keyspace == context.keyspace) {
             files.list(meta.named, meta.bytes, true);
@@ -121,18 +118,7 @@ impl LargeFiles {
     fn list(&self, named: LargeRef, bytes: u64, is_recorded: bool) {
         self.has_been_any.store(true, Release);
         let file = LargeFile::of(&self.home, named, bytes);
-        let mut files = self.files.hold();
-        if let Entry::Vacant(vacant) = files.entry(named.file) {
-            vacant.insert(Listed { file, is_recorded });
-            self.unrecorded_bytes.fetch_add(if is_recorded { 0 } else { bytes }, Relaxed);
-        }
-    }
-
-    /// Bytes in the files that no manifest names yet: the values of commits that no flush has taken into tables, those
-    /// that others have overwritten included.
-    #[must_use]
-    pub fn unrecorded_bytes(&self) -> u64 {
-        self.unrecorded_bytes.load(Relaxed)
+        self.files.hold().entry(named.file).or_insert(Listed { file, is_recorded });
     }
 
     /// A commit names the file, or a log does. Called before the entry is in a memtable.
@@ -213,13 +199,10 @@ impl LargeFiles {
         for meta in &edit.added {
             if let Some(listed) = files.get_mut(&meta.named.file) {
                 listed.is_recorded = true;
-                self.unrecorded_bytes.fetch_sub(meta.bytes, Relaxed);
             }
         }
         let gone = edit.removed.iter().chain(&edit.unneeded).filter_map(|id| files.remove(id)).collect::<Vec<_>>();
         drop(files);
-        let unneeded = gone.iter().filter(|listed| !listed.is_recorded).map(|listed| listed.file.bytes).sum();
-        self.unrecorded_bytes.fetch_sub(unneeded, Relaxed);
         for Listed { file, .. } in gone {
             file.is_obsolete.store(true, Relaxed);
             if planted!("large_deleted_under_readers") {
@@ -358,14 +341,22 @@ fn check_trailer(reader: &Reader, layout: LargeLayout, named: LargeRef) -> Resul
     Err(Corruption::new(layout.trailer_at(), "trailer of a large value", shown(named), shown(said)).of(reader.path()))
 }
 
-/// Reads and checks every byte of a file, which an entry of this keyspace names.
+/// Reads and checks every byte of a file, of which the manifest or a log says this: of its key it tells the length.
 ///
 /// # Errors
 /// I/O errors; corruption.
-pub fn verify(dir: &Dir, keyspace: KeyspaceId, named: LargeRef) -> Result<()> {
+pub fn verify(dir: &Dir, file: &LargeFileMeta) -> Result<()> {
+    let LargeFileMeta { keyspace, named, bytes } = *file;
     let said = described(dir, named.file)?;
+    let layout = LargeLayout::of(said.key.len(), named.len);
+    if layout.file_bytes() != bytes {
+        let expected = format!("a key with which the file has {bytes} bytes");
+        let found = format!("key `{}`, with which it has {}", said.key.escape_ascii(), layout.file_bytes());
+        let path = dir.file(&names::large(named.file));
+        return Err(Corruption::new(0, "description of a large value", expected, found).of(path));
+    }
     let reader = open(dir, named, (keyspace, &said.key))?;
-    reading::check_all(&reader, LargeLayout::of(said.key.len(), named.len), named)
+    reading::check_all(&reader, layout, named)
 }
 
 /// What a file says about itself.

@@ -142,11 +142,19 @@ impl OrderedValues {
     /// What the value files hold, those of other kinds included.
     #[must_use]
     pub fn space(&self) -> ValueSpace {
+        let mut unknown = self.files().in_use();
+        unknown.retain(|file| is_ordered(file) && !file.is_known());
         let (files, total_bytes, drained_bytes) = self.files().sizes();
+        // Asked once: some may be installed meanwhile.
+        let is_flushed = |file: &Arc<ValueFile>| file.is_of_flush() && !planted!("flushed_values_count_early");
+        let (flushed, copies): (Vec<_>, Vec<_>) = unknown.into_iter().partition(is_flushed);
+        let bytes_in = |files: &[Arc<ValueFile>]| files.iter().map(|file| file.len()).sum::<u64>();
+        // What a flush has written is neither live here nor garbage before it is installed.
+        let files = files.saturating_sub(flushed.len() as u64);
+        let total_bytes = total_bytes.saturating_sub(bytes_in(&flushed));
         // What a merge has copied counts as live at its old place.
-        let is_copy = |file: &Arc<ValueFile>| is_ordered(file) && !file.is_known();
-        let copied: u64 = self.files().in_use().iter().filter(|&file| is_copy(file)).map(|file| file.len()).sum();
-        let live_bytes = (total_bytes - drained_bytes).saturating_sub(self.files().dead_bytes() + copied);
+        let used_bytes = total_bytes.saturating_sub(drained_bytes);
+        let live_bytes = used_bytes.saturating_sub(self.files().dead_bytes() + bytes_in(&copies));
         let left_out_bytes = self.files().left_out_bytes();
         ValueSpace { files, total_bytes, live_bytes, drained_bytes, left_out_bytes }
     }

@@ -7,13 +7,17 @@
 //!
 //! **Size.** A counter a row for eight keys: one bit a key in all. It begins with 1 KiB and doubles as the keys grow,
 //! so their number need not be stated. Doubling copies each row behind itself: a counter then serves both halves of its
-//! keys.
+//! keys. Halving is the reverse: of two counters the larger one stays.
 
 /// Bytes of the first sketch.
 const BYTES_MIN: usize = 1 << 10;
 
 /// Keys for each counter of a row.
 const KEYS_PER_COUNTER: u64 = 8;
+
+/// It is halved when it is large enough for so many times the keys. Their number is an estimate, which may fall for a
+/// while; what halving makes of several keys, doubling does not tell from each other.
+const TOO_LARGE: u64 = 8;
 
 /// The largest count.
 pub const COUNT_MAX: u8 = 15;
@@ -70,6 +74,22 @@ impl Sketch {
         for row in &mut self.rows {
             *row = [&**row, &**row].concat().into_boxed_slice();
         }
+    }
+
+    /// Whether it is much too large for so many keys.
+    #[must_use]
+    pub fn is_large_for(&self, keys: u64) -> bool {
+        self.memory_bytes() > BYTES_MIN as u64 && self.keys() > keys.saturating_mul(TOO_LARGE)
+    }
+
+    /// Halves it. It must be larger than the first one.
+    pub fn shrink(&mut self) {
+        for row in &mut self.rows {
+            let (low, high) = row.split_at(row.len() / 2);
+            let larger = |(&a, &b): (&u8, &u8)| (a & 0x0F).max(b & 0x0F) | (a & 0xF0).max(b & 0xF0);
+            *row = low.iter().zip(high).map(larger).collect();
+        }
+        self.until_halved = self.until_halved.min(self.period());
     }
 
     /// Counts a write of the key with this hash. Returns how often it was written recently, this time included: 1 to
@@ -158,5 +178,21 @@ mod tests {
         let bytes = sketch.memory_bytes();
         sketch.grow();
         assert_eq!((sketch.memory_bytes(), sketch.count(hash(1))), (2 * bytes, 6));
+    }
+
+    #[test]
+    fn counts_outlast_shrinking() {
+        let mut sketch = Sketch::default();
+        let bytes = sketch.memory_bytes();
+        (0..3).for_each(|_| sketch.grow());
+        (0..5).for_each(|n| assert_eq!(sketch.count(hash(1)), n + 1));
+        let keys = sketch.keys();
+        assert!(sketch.is_large_for(keys / TOO_LARGE - 1) && !sketch.is_large_for(keys / TOO_LARGE));
+        (0..3).for_each(|_| sketch.shrink());
+        assert_eq!((sketch.memory_bytes(), sketch.count(hash(1))), (bytes, 6));
+        assert!(!sketch.is_large_for(1), "the first one is never too large");
+        // They go on ageing, by its own period.
+        (0..2 * sketch.period()).for_each(|_| assert!(sketch.count(hash(2)) > 0));
+        assert!(sketch.count(hash(1)) <= COUNT_MAX / 4 + 1, "halved twice");
     }
 }

@@ -28,6 +28,9 @@ use super::{
 /// The index has an entry for so many bytes of values. A search reads half of it in excess.
 const STRETCH_BYTES: u64 = 8 << 10;
 
+/// Tables that are gone are not looked for among fewer than so many.
+const TIDIED_AT_MIN: usize = 16;
+
 /// One sorted table.
 #[derive(Debug)]
 pub struct SortedTable {
@@ -155,7 +158,25 @@ impl SortedTable {
 #[derive(Debug)]
 pub struct Indexes {
     budget: Arc<Budget>,
-    loaded: Mutex<VecDeque<Weak<SortedTable>>>,
+    loaded: Mutex<LoadedTables>,
+}
+
+/// The tables whose indexes are in memory, each once, and some that are gone.
+#[derive(Debug, Default)]
+struct LoadedTables {
+    tables: VecDeque<Weak<SortedTable>>,
+    /// Those that are gone are removed when there are so many.
+    tidied_at: usize,
+}
+
+impl LoadedTables {
+    fn add(&mut self, table: &Arc<SortedTable>) {
+        if self.tables.len() >= self.tidied_at {
+            self.tables.retain(|table| table.strong_count() > 0);
+            self.tidied_at = TIDIED_AT_MIN.max(2 * self.tables.len());
+        }
+        self.tables.push_back(Arc::downgrade(table));
+    }
 }
 
 impl Indexes {
@@ -173,15 +194,19 @@ impl Indexes {
         let is_kept = taken.is_some();
         let loaded = Arc::new(Loaded { index, _taken: taken });
         if is_kept {
-            table.index.store(Some(Arc::clone(&loaded)));
-            self.loaded.hold().push_back(Arc::downgrade(table));
+            let mut known = self.loaded.hold();
+            // Others may have read it meanwhile, and then it is among them.
+            if table.index.swap(Some(Arc::clone(&loaded))).is_none() {
+                known.add(table);
+            }
         }
         Ok(loaded)
     }
 
     /// A table that was searched since its last visit here is spared once.
     fn room_for(&self, bytes: u64) -> Option<Taken> {
-        let mut loaded = self.loaded.hold();
+        let mut known = self.loaded.hold();
+        let loaded = &mut known.tables;
         for _ in 0..=2 * loaded.len() {
             if let Some(taken) = self.budget.take(bytes) {
                 return Some(taken);
@@ -200,7 +225,8 @@ impl Indexes {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let loaded = self.loaded.hold();
-        let indexes = loaded.iter().filter_map(Weak::upgrade).filter_map(|table| table.index.load_full());
+        let tables = loaded.tables.iter().filter_map(Weak::upgrade);
+        let indexes = tables.filter_map(|table| table.index.load_full());
         indexes.map(|loaded| loaded.index.memory_bytes()).sum()
     }
 }
@@ -253,5 +279,51 @@ impl SortedWriter {
         let meta = files.finish_alone(self.copy)?;
         let file = files.get(meta.id).unwrap_or_else(|| unreachable!("finished right now"));
         Ok((meta, SortedTable::new(file, properties, index_end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_io::memory::MemoryFs;
+
+    use super::*;
+    use crate::parts::value_files::scratch::value_files;
+
+    /// A table with one version of one key.
+    fn table(files: &ValueFiles) -> Arc<SortedTable> {
+        let mut writer = SortedWriter::begin(files).unwrap();
+        writer.add(b"key", 7, Stored::plain(b"value")).unwrap();
+        Arc::new(writer.finish(files, SortedProperties::default()).unwrap().1)
+    }
+
+    #[test]
+    fn tables_that_are_gone_are_not_remembered() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let indexes = Indexes::new(Budget::new(1 << 20));
+        let stays = table(&files);
+        for n in 0..100 {
+            let of = if n == 0 { Arc::clone(&stays) } else { table(&files) };
+            let (_, value) = of.search((b"key", 7), &indexes, IoSource::Get).unwrap().unwrap();
+            assert_eq!(value, &b"value"[..]);
+        }
+        let known = indexes.loaded.hold().tables.len();
+        assert!(known <= TIDIED_AT_MIN, "{known} tables, of which one is left");
+        let is_there = |table: &Weak<SortedTable>| Weak::ptr_eq(table, &Arc::downgrade(&stays));
+        assert!(indexes.loaded.hold().tables.iter().any(is_there));
+        assert_eq!(indexes.memory_bytes(), indexes.budget.used_bytes(), "that of one index");
+    }
+
+    /// Two threads may read it at the same time, since reading needs no lock.
+    #[test]
+    fn an_index_that_is_read_twice_counts_once() {
+        let files = value_files(&MemoryFs::new(), 100);
+        let indexes = Indexes::new(Budget::new(1 << 20));
+        let table = table(&files);
+        for _ in 0..2 {
+            drop(indexes.load(&table, IoSource::Get).unwrap());
+        }
+        assert_eq!(indexes.loaded.hold().tables.len(), 1);
+        assert!(indexes.memory_bytes() > 0);
+        assert_eq!(indexes.memory_bytes(), indexes.budget.used_bytes());
     }
 }

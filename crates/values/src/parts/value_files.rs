@@ -300,6 +300,7 @@ impl ValueFiles {
             dead: AtomicU64::new(0),
             recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
+            is_of_flush: source == IoSource::Flush,
             sealed: AtomicBool::new(false),
             extent: OnceLock::new(),
             tags: AtomicU32::new(0),

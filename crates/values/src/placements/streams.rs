@@ -28,21 +28,26 @@ mod dead;
 mod followed;
 mod heads;
 mod moving;
+mod renewal;
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use bifold_contract::{
-    Entry, Error, FileId, IoSource, Kind, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
+    Error, FileId, IoSource, Pointer, PointerChanges, Result, Rewriter, SeqNo, Value, ValueEdit, planted,
 };
-use bifold_format::{forward::ROW_BYTES, pointer};
+use bifold_format::forward::ROW_BYTES;
 
-use self::{clock::Clock, dead::Dead, followed::Followed, heads::Heads, moving::Move};
+use self::{
+    clock::Clock,
+    dead::Dead,
+    followed::Followed,
+    heads::Heads,
+    moving::Move,
+    renewal::{Renew, RenewAll},
+};
 use super::{Settings, ValueOptions};
 use crate::{
     parts::{
@@ -53,8 +58,8 @@ use crate::{
         value_files::{COLLECTED, FORWARDS, Stretches, ValueFile, ValueFiles},
     },
     placement::{
-        Explained, GcClaim, GcContext, GcJob, GcOutcome, Kept, NewestAbove, Placement, Profile, RewriteJob,
-        RewrittenTables, SpacePressure, ValueSpace, WriteOp,
+        Explained, GcClaim, GcContext, GcJob, NewestAbove, Placement, Profile, RewriteJob, SpacePressure, ValueSpace,
+        WriteOp,
     },
 };
 
@@ -303,7 +308,7 @@ impl Placement for Streams {
     }
 
     fn rewriter(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
-        Ok(Box::new(Renew { shared: Arc::clone(&self.shared), dropped: Vec::new(), led_by: BTreeMap::new() }))
+        Ok(Box::new(Renew::new(&self.shared)))
     }
 
     fn ingester(&self, _job: &RewriteJob) -> Result<Box<dyn Rewriter>> {
@@ -315,9 +320,7 @@ impl Placement for Streams {
     fn pick(&self, pressure: &SpacePressure, running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
         let is_renewing = running.iter().any(|claim| claim.rewrites);
         if pressure.all_before.is_none() && !is_renewing && (self.has_many_rows() || self.shared.followed.is_much()) {
-            // Merges and GC of files may run at the same time, and so may this.
-            let claim = GcClaim { rewrites: true, ..GcClaim::of(Vec::new()) };
-            return Some(Box::new(RenewAll { claim, shared: Arc::clone(&self.shared) }));
+            return Some(Box::new(RenewAll::new(&self.shared)));
         }
         let taken: Vec<FileId> = running.iter().flat_map(|claim| claim.files.iter().copied()).collect();
         let next = self.next(pressure, &taken);
@@ -384,7 +387,10 @@ impl Placement for Streams {
     }
 
     fn comes_into_force(&self, edit: &ValueEdit) {
-        edit.removed.iter().for_each(|&file| self.shared.forwarding.remove(file));
+        let Shared { forwarding, clock, files, .. } = &*self.shared;
+        edit.removed.iter().for_each(|&file| forwarding.remove(file));
+        let added = edit.added.iter().map(|meta| meta.id).filter(|_| !planted!("ingests_do_not_age"));
+        clock.came_into_force(added.filter(|id| !edit.removed.contains(id) && files.get(*id).is_some()));
     }
 
     fn files_were_deleted(&self, files: &ValueFiles) {
@@ -428,71 +434,5 @@ impl Placement for Streams {
 
     fn seal(&self, _files: &ValueFiles) {
         self.heads.seal(&self.shared.clock);
-    }
-}
-
-/// A rewrite that writes the addresses of moved values anew and notes what it drops.
-///
-/// The rows that lead to a newer address are counted as they are met: rows never change, and none goes before what it
-/// leads on. Where a dropped version stands is known only when the edit is recorded: GC may move it until then.
-struct Renew {
-    shared: Arc<Shared>,
-    dropped: Vec<Pointer>,
-    /// Rows met, by forwarding file.
-    led_by: BTreeMap<FileId, u64>,
-}
-
-impl Rewriter for Renew {
-    fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
-        if entry.kind == Kind::Pointer
-            && let Ok(old) = pointer::decode(entry.payload)
-        {
-            let led_by = &mut self.led_by;
-            let new = self.shared.forwarding.follow(old, |unit| *led_by.entry(unit).or_default() += 1);
-            if new != old {
-                return Ok(Kept::Pointer(new));
-            }
-        }
-        Ok(Kept::Unchanged)
-    }
-
-    fn discard(&mut self, entry: &Entry<'_>, _newer: SeqNo) -> Result<()> {
-        if entry.kind == Kind::Pointer
-            && let Ok(old) = pointer::decode(entry.payload)
-        {
-            self.dropped.push(old);
-        }
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<ValueEdit> {
-        let Self { mut dropped, led_by, .. } = *self;
-        // They come by key. In the order of their rows most of these are found in the processor's caches.
-        dropped.sort_unstable_by_key(|at| (at.file, at.offset));
-        let pointers = PointerChanges { dropped, led_by: led_by.into_iter().collect() };
-        Ok(ValueEdit { pointers, ..ValueEdit::default() })
-    }
-}
-
-/// Writes memtables to tables and rewrites all of them, so that no address needs forwarding.
-struct RenewAll {
-    claim: GcClaim,
-    shared: Arc<Shared>,
-}
-
-impl GcJob for RenewAll {
-    fn claim(&self) -> &GcClaim {
-        &self.claim
-    }
-
-    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
-        // Memtables may lead to values that have moved, too: their rows would be followed forever.
-        let renewed = gc.rewrite(RewrittenTables::Everything);
-        // What readers followed meanwhile asks for no second one. What fails is not due again at once.
-        self.shared.followed.renewed();
-        renewed?;
-        self.shared.renewed_bytes.store(self.shared.forwarding.own_memory_bytes(), Relaxed);
-        // Nothing came free, so its time says nothing about how fast GC frees space.
-        Ok(GcOutcome::Looked)
     }
 }

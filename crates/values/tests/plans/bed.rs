@@ -79,6 +79,7 @@ impl Bed {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["put", keys, len] => self.put(keys, len.parse().unwrap()),
+            ["ingest", keys, len] => self.ingest(keys, len.parse().unwrap()),
             ["delete", keys] => self.delete(keys),
             ["flush"] => self.rewrite(&job(None, 0), &[]),
             ["merge", from, to] => self.rewrite(&job(from.parse().ok(), to.parse().unwrap()), &[]),
@@ -106,6 +107,22 @@ impl Bed {
             };
             self.set(key, Some(version));
         }
+    }
+
+    fn ingest(&mut self, keys: &str, len: usize) {
+        let mut ingester = self.store.ingester(&job(None, 1)).unwrap();
+        for key in range(keys) {
+            self.last += 1;
+            let value = vec![self.last as u8; len];
+            let entry = Entry { key: &key, seqno: self.last, kind: Kind::Inline, payload: &value };
+            let version = match ingester.keep(&entry).unwrap() {
+                Kept::Pointer(to) | Kept::Moved(to) => (self.last, Kind::Pointer, encoded(to)),
+                Kept::Unchanged => (self.last, Kind::Inline, value),
+            };
+            self.set(key, Some(version));
+        }
+        let edit = ingester.finish().unwrap();
+        self.install(edit);
     }
 
     /// Puts what a line wanted during the job that runs. The engine takes a sample of what commits overwrite; here each

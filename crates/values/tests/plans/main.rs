@@ -6,6 +6,7 @@
 //! == what this case shows
 //! placement wisckey file_bytes=4096        a keyspace with these options of values, as in TOML
 //! put a-z 1000                             each key of the range gets a value of so many bytes
+//! ingest a-z 1000                          the same by an ingest
 //! delete a-c                               deletes them
 //! flush                                    a rewrite of everything since the last: what is overwritten is dropped
 //! merge 0 1                                a rewrite of everything from level 0 to level 1

@@ -18,7 +18,7 @@ use bifold_io::{
 };
 
 use crate::{
-    api::checkpoint::target::{Purpose, above, check_place, refused},
+    api::checkpoint::target::{Purpose, check_place, refused},
     state::recover::read_whole,
 };
 
@@ -72,17 +72,10 @@ impl Repository {
         if from.sibling(&path).kind()? == Some(PathKind::Link) {
             path = from.sibling(&path).resolved()?;
         }
-        let missing = check_place(from, &path, &REPOSITORY)?;
-        let existing = missing.last().map_or(&*path, |outermost| above(outermost));
-        if existing.parent().is_some() {
-            // Its name may not be durable yet.
-            from.sibling(above(existing)).sync()?;
-        }
-        for dir in missing.iter().rev() {
-            from.sibling(dir).create_dir()?;
-            from.sibling(above(dir)).sync()?;
-        }
-        let mut repository = Self::at(from.sibling(&path));
+        check_place(from, &path, &REPOSITORY)?;
+        let root = from.sibling(&path);
+        root.create_dir_durably()?;
+        let mut repository = Self::at(root);
         if let Some(foreign) = repository.root.list()?.into_iter().find(|name| name != names::LOCK) {
             let why = format!("holds other files ({foreign}); name a repository, or a new or empty directory");
             return Err(refused(&REPOSITORY, &path, &why));

@@ -217,7 +217,7 @@ pub(crate) fn refused(purpose: &Purpose, path: &Path, why: &str) -> Error {
 }
 
 /// The directory that `path` is in.
-pub(crate) fn above(path: &Path) -> &Path {
+fn above(path: &Path) -> &Path {
     or_here(path.parent().unwrap_or(Path::new("")))
 }
 

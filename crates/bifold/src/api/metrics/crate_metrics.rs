@@ -6,7 +6,9 @@ use metrics::{Label, counter, gauge, histogram};
 use super::Recorder;
 use crate::events::{EventListener, JobEnd, JobInfo};
 
-/// Gives figures to the recorder that the program has installed for the crate `metrics`.
+/// Gives figures to the recorder that the program has installed for the crate `metrics`. A counter of that crate takes
+/// the largest value that it was given: where one begins at 0 again ([`Recorder::counter`], or another opening in the
+/// same process), it stands still until the new count is larger.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MetricsRecorder;
 

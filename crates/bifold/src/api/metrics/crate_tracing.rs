@@ -7,8 +7,8 @@ use tracing::{debug, error, info, warn};
 
 use crate::events::{EventListener, JobEnd, JobInfo};
 
-/// Writes events of the crate `tracing`, with the target `bifold`: files at level debug, jobs at level info, stalls and
-/// what is left out at level warn, failures at level error.
+/// Writes events of the crate `tracing`, with the target `bifold`: files at level debug, jobs at level info, stalls,
+/// what is left out and readers that cannot be found out at level warn, failures at level error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TracingListener;
 
@@ -68,6 +68,10 @@ impl EventListener for TracingListener {
 
     fn file_deleted(&self, name: &str) {
         debug!(target: "bifold", name, "file deleted");
+    }
+
+    fn readers_unknown(&self, error: &Error) {
+        warn!(target: "bifold", %error, "who reads is unknown, and files stay");
     }
 
     fn left_out(&self, keyspace: &str, error: &Error) {

@@ -53,7 +53,8 @@ pub struct KeyspaceOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
     /// How long what is put lives, unless the put says otherwise: a text such as `"90s"` or `"24h"`, or a number of
-    /// seconds. Unset, or `"never"`: for good. It applies to puts from then on; what is stored keeps its own time.
+    /// seconds. Unset, or `"never"`: for good. It applies to puts from then on; what is stored keeps its own time. It
+    /// counts in milliseconds, rounded up, and a keyspace has it so.
     #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
     /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML its name. Unset: none. Cannot
@@ -125,14 +126,16 @@ impl KeyspaceOptions {
             chosen => (chosen, SEPARATE_FROM_BYTES),
         };
         let separate_from_bytes = self.values.separate_from_bytes.or(Some(separated_from));
-        Self { placement, values: Values { separate_from_bytes, ..self.values }, ..self.clone() }
+        let values = Values { separate_from_bytes, ..self.values };
+        Self { placement, values, ttl: self.ttl.map(as_recorded), ..self.clone() }
     }
 
     /// What these options stand for in a keyspace that has the options `stored`.
     pub(crate) fn resolved_for(&self, stored: &Self) -> Self {
         let placement = if self.placement == PlacementKind::Auto { stored.placement } else { self.placement };
         let separate_from_bytes = self.values.separate_from_bytes.or(stored.values.separate_from_bytes);
-        Self { placement, values: Values { separate_from_bytes, ..self.values }, ..self.clone() }
+        let values = Values { separate_from_bytes, ..self.values };
+        Self { placement, values, ttl: self.ttl.map(as_recorded), ..self.clone() }
     }
 
     /// UniKV's design: an unsorted layer under a hash index, above a sorted one, separated values in the sorted one,
@@ -209,4 +212,11 @@ impl KeyspaceOptions {
         }
         self.compaction.check()
     }
+}
+
+/// A time to live as the manifest has it: in whole milliseconds, and no more of them than [`duration`] reads. So a
+/// keyspace has the same before and after it is opened again. Less than one is left for [`KeyspaceOptions::check`].
+fn as_recorded(ttl: Duration) -> Duration {
+    let millis = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    if ttl < Duration::from_millis(1) { ttl } else { Duration::from_millis(millis) }
 }

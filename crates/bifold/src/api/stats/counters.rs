@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use bifold_contract::Value;
 use bifold_index::lookup::LookupCounters;
 use bifold_io::striped::Striped;
 use bifold_values::placement::Moved;
@@ -26,10 +27,12 @@ use crate::{
 const GET_SAMPLE: u64 = 16;
 
 /// Counters of reads.
-pub(super) const GETS: usize = 0;
+const GETS: usize = 0;
 pub(super) const GET_HITS: usize = 1;
 pub(super) const USER_BYTES_READ: usize = 2;
 pub(super) const SCANNED_ENTRIES: usize = 3;
+/// Keys of `multi_get`. They are not in [`GETS`], by which the gets are chosen that are timed.
+const GETS_TOGETHER: usize = 4;
 
 /// Why a writer waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,7 +65,7 @@ pub(crate) struct Counters {
     pub(super) operations: AtomicU64,
     user_bytes_written: AtomicU64,
     /// Of reads: see [`GETS`].
-    pub(super) reads: Striped<4>,
+    pub(super) reads: Striped<5>,
     pub(super) stalls: Mutex<BTreeMap<StallCause, (u64, Duration, Duration)>>,
     /// Commits, including the wait for their sync.
     pub put_latency: Histogram,
@@ -145,6 +148,19 @@ impl Counters {
         if let Some(begin) = begin {
             self.get_latency.record(now().saturating_sub(begin));
         }
+    }
+
+    /// Counts the keys of a `multi_get`, by what was found for each.
+    pub fn got_together(&self, found: &[Option<Value>]) {
+        let values = || found.iter().flatten();
+        self.reads.add(GETS_TOGETHER, found.len() as u64);
+        self.reads.add(GET_HITS, values().count() as u64);
+        self.reads.add(USER_BYTES_READ, values().map(|value| value.len() as u64).sum());
+    }
+
+    /// Point reads so far.
+    pub(super) fn gets(&self) -> u64 {
+        self.reads.sum(GETS) + self.reads.sum(GETS_TOGETHER)
     }
 
     /// Counts entries that an iterator yielded, with bytes of their keys and of values that are there already.

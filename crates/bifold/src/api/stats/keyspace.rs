@@ -61,7 +61,8 @@ pub struct FilterStats {
     pub deleted: u64,
     /// Entries replaced for it.
     pub replaced: u64,
-    /// Entries that stayed because it failed, or because their new values are too long.
+    /// Entries that stayed because it failed, because the index could not be read, or because their new values are too
+    /// long.
     pub failed: u64,
 }
 

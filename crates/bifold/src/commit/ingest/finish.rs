@@ -81,6 +81,10 @@ impl Ingests {
             let files = run.value_edit.iter().flat_map(|edit| &edit.added);
             overwrites.ingested(files.map(|meta| meta.bytes).sum(), run.count);
         }
+        // Where tables go to the deepest level, nothing was stored.
+        if level == 0 {
+            run.pieces.take_samples().report(&run.tree, &self.health);
+        }
         self.committer.pace.update_of(&[run.tree.keyspace]);
         self.work.look_at(&[run.tree.keyspace]);
         self.waits.run_due_work()?;

@@ -25,6 +25,7 @@ use bifold_contract::{Error, FileId, Result, Rewriter, SeqNo, planted};
 use bifold_index::{entries::SortedEntries, table::Table};
 
 use crate::{
+    commit::overwrites::{IngestSamples, SampledEntry},
     state::tree::{Tree, Values},
     waiting::{
         signal::{PATIENCE, Signal},
@@ -62,6 +63,8 @@ struct PieceProgress {
     /// The placement's hooks that nobody uses now.
     rewriters: Vec<UsedRewriter>,
     tables: BTreeMap<FileId, Arc<Table>>,
+    /// Some entries of written pieces, which say how much the ingest overwrites.
+    samples: IngestSamples,
     /// Written pieces, whose memory serves again.
     spare: Vec<SortedEntries>,
     /// Why one could not be written. No more are begun then.
@@ -75,6 +78,7 @@ type UsedRewriter = (Box<dyn Rewriter>, SeqNo);
 pub(crate) struct Written {
     pub tables: Vec<Arc<Table>>,
     pub rewriter: Option<Box<dyn Rewriter>>,
+    pub samples: Vec<SampledEntry>,
 }
 
 /// A piece that one thread writes. Its end is noted when this is dropped, also by a panic: the ingest must not wait
@@ -194,6 +198,11 @@ impl Pieces {
     pub fn take_tables(&self) -> BTreeMap<FileId, Arc<Table>> {
         std::mem::take(&mut self.progress.hold().tables)
     }
+
+    /// The samples of all pieces.
+    pub fn take_samples(&self) -> IngestSamples {
+        std::mem::take(&mut self.progress.hold().samples)
+    }
 }
 
 impl TakenPiece {
@@ -219,7 +228,8 @@ impl TakenPiece {
     pub fn end(&self, outcome: Result<Written>) {
         let mut progress = self.pieces.progress.hold();
         match outcome {
-            Ok(Written { tables, rewriter }) => {
+            Ok(Written { tables, rewriter, samples }) => {
+                samples.into_iter().for_each(|sample| progress.samples.add(sample));
                 progress.tables.extend(tables.into_iter().map(|table| (table.meta().id, table)));
                 progress.rewriters.extend(rewriter.map(|rewriter| (rewriter, self.piece.seqno)));
             }

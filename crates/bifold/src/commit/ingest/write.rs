@@ -19,7 +19,10 @@ use super::{
     pieces::{IngestPiece, Pieces, TakenPiece, Written},
 };
 use crate::{
-    api::options::Compaction, background::compact::count_of_parts, commit::room::Means, state::tree::View,
+    api::options::Compaction,
+    background::compact::count_of_parts,
+    commit::{overwrites::SampledEntry, room::Means},
+    state::tree::{Tree, View},
     waiting::sync::LockExt,
 };
 
@@ -37,12 +40,12 @@ impl Ingests {
 
     fn write_tables(&self, taken: &TakenPiece) -> Result<Written> {
         let pieces = taken.pieces();
-        let lent = Arc::default();
+        let lent = Back::default();
         let write = || self.room.with_room(Means::Free, || self.rewrite(taken, &lent));
         let tables = self.opened(write()?.tables)?;
-        let rewriter = lent.hold().take();
+        let GivenBack { rewriter, samples } = std::mem::take(&mut *lent.hold());
         debug_assert!(rewriter.is_some() || tables.is_empty(), "{} has its hooks back", pieces.tree.name);
-        Ok(Written { tables, rewriter })
+        Ok(Written { tables, rewriter, samples })
     }
 
     /// Opens tables, or deletes them.
@@ -88,7 +91,7 @@ impl Ingests {
                 table: tree.table_options(deepest),
                 progress: &|_bytes| self.health.open(),
             },
-            Box::new(Lent { rewriter: Some(rewriter), back: Arc::clone(back) }),
+            Box::new(Lent::new(rewriter, tree, back)),
             &mut || self.numbers.take(),
             &self.dir,
         )
@@ -106,15 +109,30 @@ pub(super) fn deepest(view: &View, filled: u8) -> u8 {
 }
 
 /// Where a rewriter is given back.
-type Back = Arc<Mutex<Option<Box<dyn Rewriter>>>>;
+type Back = Arc<Mutex<GivenBack>>;
 
-/// The rewriter of several pieces, for one of them. After an error it is dropped, and so is what it has written.
+/// What remains of the rewriting of a piece.
+#[derive(Default)]
+struct GivenBack {
+    rewriter: Option<Box<dyn Rewriter>>,
+    samples: Vec<SampledEntry>,
+}
+
+/// The rewriter of several pieces, for one of them. After an error it is dropped, and so is what it has written. It
+/// takes samples of what goes through it.
 struct Lent {
     rewriter: Option<Box<dyn Rewriter>>,
+    tree: Arc<Tree>,
+    samples: Vec<SampledEntry>,
     back: Back,
 }
 
 impl Lent {
+    fn new(rewriter: Box<dyn Rewriter>, tree: &Arc<Tree>, back: &Back) -> Self {
+        let (tree, back) = (Arc::clone(tree), Arc::clone(back));
+        Self { rewriter: Some(rewriter), tree, samples: Vec::new(), back }
+    }
+
     fn rewriter(&mut self) -> &mut dyn Rewriter {
         let Some(rewriter) = &mut self.rewriter else { unreachable!("until it is given back") };
         &mut **rewriter
@@ -123,7 +141,11 @@ impl Lent {
 
 impl Rewriter for Lent {
     fn keep(&mut self, entry: &Entry<'_>) -> Result<Kept> {
-        self.rewriter().keep(entry)
+        let kept = self.rewriter().keep(entry)?;
+        if let Some(overwrites) = &self.tree.overwrites {
+            self.samples.extend(overwrites.sample_of_ingest(entry, &kept));
+        }
+        Ok(kept)
     }
 
     fn discard(&mut self, entry: &Entry<'_>, newer: SeqNo) -> Result<()> {
@@ -137,7 +159,8 @@ impl Rewriter for Lent {
     /// The last table of the piece ends.
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
         self.end_table()?;
-        *self.back.hold() = self.rewriter.take();
+        let (rewriter, samples) = (self.rewriter.take(), std::mem::take(&mut self.samples));
+        *self.back.hold() = GivenBack { rewriter, samples };
         Ok(ValueEdit::default())
     }
 }

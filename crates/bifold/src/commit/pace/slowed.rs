@@ -81,7 +81,10 @@ impl Throttle {
         }
         let fill = self.pace.fill(ops.iter().map(|op| op.tree));
         if sealed as usize >= MEMTABLES_MAX - 1 && fill >= 1.0 - in_memtable as f64 / self.memtable_bytes as f64 {
+            let begin = self.clock.now();
+            self.events.stalls(StallCause::MemtablesFull.name());
             self.wait_for_flush("a commit")?;
+            self.counters.stalled(StallCause::MemtablesFull, self.clock.now().saturating_sub(begin));
         }
         let flush_rate = self.pace.flush_rate.load(Relaxed) as f64;
         let by_memtables = memtable_rate(sealed as f64 + fill)
@@ -94,15 +97,19 @@ impl Throttle {
             (by_debt, StallCause::CompactionDebt),
             (by_space, StallCause::Space),
         ];
-        if let Some((seconds, cause)) = costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0)
-        {
-            let is_full = || cause == StallCause::Space && fullest(ops).share >= SPACE_FULL;
-            self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
+        match costs.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).filter(|most| most.0 > 0.0) {
+            Some((seconds, cause)) => {
+                let is_full = || cause == StallCause::Space && fullest(ops).share >= SPACE_FULL;
+                self.owe(Duration::from_secs_f64(seconds), cause, is_full)?;
+            }
+            // One sealed memtable, or a little garbage, slows nobody.
+            None => self.events.flows(),
         }
         Ok(true)
     }
 
-    /// Makes a GC run wait before its next moves while every memtable is full.
+    /// Makes a GC run, or a compaction with a filter, wait before its next commit while every memtable is full. That is
+    /// no stall: no writer waits, and the next commit may come much later.
     ///
     /// # Errors
     /// As [`Throttle::pace`].
@@ -112,7 +119,7 @@ impl Throttle {
             && !self.waits.works_in_caller()
             && self.pace.fill([tree].into_iter()) >= FILL_MOVES
         {
-            self.wait_for_flush("a GC run")?;
+            self.wait_for_flush("a GC run or a filter")?;
         }
         Ok(())
     }
@@ -157,13 +164,9 @@ impl Throttle {
 
     /// Every memtable is full: waits until one is written.
     fn wait_for_flush(&self, who: &'static str) -> Result<()> {
-        let begin = self.clock.now();
-        self.events.stalls(StallCause::MemtablesFull.name());
         // Reads the trees themselves, not the notes.
         let room = || self.pace.sealed_most() < MEMTABLES_MAX - 1;
-        self.waits.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)?;
-        self.counters.stalled(StallCause::MemtablesFull, self.clock.now().saturating_sub(begin));
-        Ok(())
+        self.waits.wait_for_flush_of((who, "a full memtable to be written"), || self.trees.all().to_vec(), room)
     }
 }
 

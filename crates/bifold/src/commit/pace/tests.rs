@@ -1,6 +1,6 @@
 //! Tests of the rates, and of which keyspaces are looked at.
 
-use std::path::Path;
+use std::{path::Path, thread};
 
 use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
@@ -10,7 +10,12 @@ use super::{
     *,
 };
 use crate::{
-    api::options::{Durability, Options, PlacementKind, Workers},
+    api::{
+        events::{EventListener, Listener},
+        options::{Durability, KeyspaceOptions, Options, PlacementKind, Workers},
+        stats::{Stats, counters::StallCause},
+    },
+    background::bed::Bed,
     commit::op::Act,
     state::recover::recover,
 };
@@ -134,4 +139,77 @@ fn debt_slows_writers_while_it_grows_and_lets_go_when_it_shrinks() {
     assert!((next_rate(8.1e7, 1e8, 3.1, 3.2) - 8.91e7).abs() < 1.0);
     assert_eq!(next_rate(8.9e7, 1e8, 2.4, 3.1), 0.0);
     assert_eq!(next_rate(1.0, 1e8, 9.0, 8.0), RATE_MIN);
+}
+
+/// Notes stalls that begin, by their causes, and `None` for each that ends.
+#[derive(Default)]
+struct StallNotes(Mutex<Vec<Option<&'static str>>>);
+
+impl EventListener for StallNotes {
+    fn stall_begun(&self, cause: &'static str) {
+        self.0.hold().push(Some(cause));
+    }
+
+    fn stall_ended(&self, _cause: &'static str, _time: Duration) {
+        self.0.hold().push(None);
+    }
+}
+
+const MEMTABLE_BYTES: u64 = 64 << 10;
+
+/// A tree, and what its database tells. No worker runs.
+fn told() -> (Bed, Arc<StallNotes>) {
+    let notes = Arc::new(StallNotes::default());
+    let keyspace = KeyspaceOptions { placement: PlacementKind::Inline, ..KeyspaceOptions::default() };
+    let bed = Bed::of(Options {
+        workers: Workers::Threads(2),
+        memtable_bytes: MEMTABLE_BYTES,
+        listener: Listener::new(Arc::<StallNotes>::clone(&notes)),
+        keyspace,
+        ..Options::default()
+    });
+    (bed, notes)
+}
+
+/// A memtable that waits to be written makes each commit look at how long it has to wait.
+#[test]
+fn a_commit_that_need_not_wait_ends_a_stall_although_a_memtable_is_sealed() {
+    let (bed, notes) = told();
+    let Bed { engine, tree, .. } = &bed;
+    bed.fill([(0, vec![0; 100])].into_iter());
+    let cause = StallCause::Memtables.name();
+    engine.events.stalls(cause);
+    let op = Op { tree, key: b"key", act: Act::Put(b"value") };
+    engine.commit(&[op], Durability::Buffered).unwrap();
+    assert_eq!((tree.view().sealed.len(), engine.pace.sealed_noted()), (1, 1));
+    engine.events.tell();
+    assert_eq!(*notes.0.hold(), [Some(cause), None]);
+}
+
+/// Writers may be at rest: nobody would end that stall.
+#[test]
+fn gc_that_waits_for_a_flush_is_no_stall() {
+    let (bed, notes) = told();
+    let Bed { engine, tree, .. } = &bed;
+    (0..2).for_each(|n| bed.fill([(n, Vec::new())].into_iter()));
+    while (tree.view().active.memtable.bytes() as u64) < MEMTABLE_BYTES * 96 / 100 {
+        let op = Op { tree, key: b"key", act: Act::Put(&[0; 500]) };
+        engine.commit(&[op], Durability::Buffered).unwrap();
+    }
+    assert_eq!(tree.view().sealed.len(), 2, "all memtables are full");
+    thread::scope(|scope| {
+        let moves = scope.spawn(|| engine.committer.throttle.pace_moves(tree));
+        let is_waiting = || engine.signal.waits().iter().any(|wait| wait.on == "a full memtable to be written");
+        while !moves.is_finished() && !is_waiting() {
+            thread::yield_now();
+        }
+        assert!(!moves.is_finished(), "it does not wait");
+        bed.flush().unwrap();
+        moves.join().unwrap().unwrap();
+    });
+    engine.events.tell();
+    let full = StallCause::MemtablesFull.name();
+    let told = notes.0.hold().clone();
+    assert!(!told.contains(&Some(full)), "{told:?}");
+    assert!(Stats::of(engine).stalls.iter().all(|stall| stall.cause != full));
 }

@@ -190,6 +190,11 @@ impl<'a> Finder<'a> {
                 }
                 // After the stop it says nothing.
                 Met::Damaged { .. } if self.is_stopped() => {}
+                Met::Damaged { offset, .. } if planted!("damage_ends_the_log") => {
+                    let damage = Corruption::new(offset, "log record", self.expected(), "a damaged one");
+                    self.end_at(damage.of(reader.path()));
+                    return Ok(());
+                }
                 Met::Damaged { offset, expected, found } => {
                     return Err(Corruption::new(offset, "log record", expected, found).of(reader.path()));
                 }
@@ -387,7 +392,8 @@ impl<'a> Finder<'a> {
         }
         // A table is written once the log is durable up to its last commit, if other trees need that log.
         let in_tables = trees.values().map(|tree| tree.flushed()).max().unwrap_or(0);
-        if let Some(stop) = stop.filter(|stop| stop.next <= found.durable.max(in_tables)) {
+        let was_durable = |stop: &Stop| stop.next <= found.durable.max(in_tables) && !planted!("damage_ends_the_log");
+        if let Some(stop) = stop.filter(was_durable) {
             return Err(stop.damage);
         }
         for (seqno, damage) in damaged {

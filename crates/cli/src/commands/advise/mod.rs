@@ -29,6 +29,7 @@ use bifold_vat::{
 use clap::Args;
 use serde::Serialize;
 
+use self::stored::Stored;
 use crate::{
     args::Global,
     failure::{Failure, Result},
@@ -67,8 +68,9 @@ The workload comes from a file, from a database, or from both: sizes from the da
 database does not record reads, so give --reads-per-write and --scans-per-write.
 
 The machine: --set memory_limit=SIZE and --set keyspace.values.space_target=N limit the store, --page-cache is the \
-memory in which the system caches its files, --device is a profile from `bifold vat calibrate`. Without a device only \
-the processor counts, as for data that fit into memory.";
+memory in which the system caches its files, --device is a profile from `bifold vat calibrate`. With --db the space \
+target is that of the keyspace unless it is given. Without a device only the processor counts, as for data that fit \
+into memory.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold advise --workload session-store.toml --set memory_limit=1GiB
@@ -120,7 +122,7 @@ pub struct AdviseArgs {
 #[derive(Serialize)]
 struct AdviceReport<'a> {
     workload: &'a Workload,
-    machine: MachineReport<'a>,
+    machine: MachineReport,
     why: String,
     /// Options for the best candidate, as TOML.
     options: String,
@@ -128,20 +130,26 @@ struct AdviceReport<'a> {
 }
 
 #[derive(Serialize)]
-struct MachineReport<'a> {
+struct MachineReport {
     processors: u32,
     memory_limit: u64,
     page_cache: u64,
     space_target: f64,
-    device: Option<&'a Path>,
+    device: Option<String>,
 }
 
 /// `bifold advise`
 pub fn run(args: &AdviseArgs, global: &Global, out: &mut Output) -> Result<()> {
-    let options = open::options(global)?;
+    let given = open::options(global)?;
     let device = args.device.as_deref().map(profile).transpose()?;
+    let described = args.workload.as_deref().map(read).transpose()?;
+    let stored = args.db.as_deref().map(|db| Stored::of(db, global)).transpose()?;
+    let options = match &stored {
+        Some(stored) => open::overlaid(stored.options(), global, None)?,
+        None => given,
+    };
     let machine = args.machine(&options, device.as_ref());
-    let workload = args.workload(global)?;
+    let workload = args.workload(described, stored)?;
     let advice = advise(workload, &machine).map_err(|error| Failure::trouble(format!("{}: {error}", args.source())))?;
     let chosen = chosen::options(&options, &advice.best().candidate);
     chosen.check()?;
@@ -157,7 +165,7 @@ pub fn run(args: &AdviseArgs, global: &Global, out: &mut Output) -> Result<()> {
         memory_limit: options.memory_limit,
         page_cache: machine.page_cache as u64,
         space_target: machine.space,
-        device: args.device.as_deref(),
+        device: args.device.as_ref().map(|path| path.display().to_string()),
     };
     let (why, candidates) = (advice.why(), advice.forecasts());
     out.json(&AdviceReport { workload: advice.workload(), machine, why, options: chosen.to_toml(), candidates })
@@ -180,16 +188,13 @@ impl AdviseArgs {
         }
     }
 
-    fn workload(&self, global: &Global) -> Result<Workload> {
-        let described = self.workload.as_deref().map(read).transpose()?;
-        let Some(db) = &self.db else {
-            return described.ok_or_else(|| Failure::trouble("--workload or --db is needed"));
-        };
-        let stored = stored::Stored::of(db, global)?;
-        Ok(match described {
-            Some(described) => stored.under(described),
-            None => stored.assuming(self.reads_per_write, self.scans_per_write, self.skew),
-        })
+    fn workload(&self, described: Option<Workload>, stored: Option<Stored>) -> Result<Workload> {
+        match (described, stored) {
+            (Some(described), Some(stored)) => Ok(stored.under(described)),
+            (Some(described), None) => Ok(described),
+            (None, Some(stored)) => Ok(stored.assuming(self.reads_per_write, self.scans_per_write, self.skew)),
+            (None, None) => Err(Failure::trouble("--workload or --db is needed")),
+        }
     }
 
     /// The source of the figures, for messages.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use bifold::{Access, Keyspace};
+use bifold::{Access, Keyspace, Options, Pair};
 use bifold_vat::advise::{Operations, ValueSize, Workload};
 
 use crate::{
@@ -28,12 +28,16 @@ pub struct Stored {
     values: Vec<ValueSize>,
     /// Writes since it was created, including moves of values.
     writes: f64,
+    /// The keyspace's.
+    space_target: f64,
 }
 
 impl Stored {
     /// The figures of one keyspace of a database.
     pub fn of(path: &Path, global: &Global) -> Result<Self> {
-        let (db, keyspace) = open::existing_keyspace(path, global, Access::ReadOnly)?;
+        // Options that are given are those of the advice: the database is read as it is.
+        let as_it_is = Global { set: Vec::new(), options: None, ..global.clone() };
+        let (db, keyspace) = open::existing_keyspace(path, &as_it_is, Access::ReadOnly)?;
         let stats = db.stats();
         let entries = stats.keyspaces.iter().find(|k| k.name == global.keyspace).map_or(0, |k| k.entries_estimate);
         let sample = Sample::take(&keyspace)?;
@@ -48,7 +52,15 @@ impl Stored {
             key_bytes: (sample.key_bytes as f64 / sampled).max(1.0),
             values: sample.values(),
             writes: stats.seqno as f64,
+            space_target: keyspace.options().values.space_target,
         })
+    }
+
+    /// The options of the advice where none are given: what is stored bounds the space.
+    pub fn options(&self) -> Options {
+        let mut options = open::of_anyone();
+        options.keyspace.values.space_target = self.space_target;
+        options
     }
 
     /// Its sizes, with the operations of another workload.
@@ -101,7 +113,9 @@ impl Sample {
                     break;
                 }
                 seen += 1;
-                sample.add(pair.key().len() as u64, pair.value()?.len() as u64);
+                if let Some(value_bytes) = value_bytes(keyspace, &pair)? {
+                    sample.add(pair.key().len() as u64, value_bytes);
+                }
             }
             sample.is_all &= seen < ENTRIES;
             progress.advance(1);
@@ -120,6 +134,14 @@ impl Sample {
         let value = |&(n, bytes): &(u64, u64)| ValueSize { bytes: bytes as f64 / n as f64, share: n as f64 };
         self.lengths.values().map(value).collect()
     }
+}
+
+/// The length of an entry's value. A value with a file of its own is only opened; its entry may have expired meanwhile.
+fn value_bytes(keyspace: &Keyspace, pair: &Pair) -> Result<Option<u64>> {
+    if pair.is_large() {
+        return Ok(keyspace.get_reader(pair.key())?.map(|value| value.len()));
+    }
+    Ok(Some(pair.value()?.len() as u64))
 }
 
 /// Keys at equal distances from the first to the last, by the eight bytes after their common prefix; the first is
@@ -143,7 +165,29 @@ fn between(first: &[u8], last: &[u8]) -> Vec<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
+    use bifold::Db;
+
     use super::*;
+
+    #[test]
+    fn the_length_of_a_large_value_costs_no_read_of_it() {
+        let dir = std::env::temp_dir().join(format!("bifold-advise-{}", std::process::id()));
+        let db = Db::open(&dir).unwrap();
+        db.put_reader("large", std::io::repeat(7).take(4 << 20)).unwrap();
+        db.put("short", "value").unwrap();
+        let read_bytes = |db: &Db| db.stats().io.iter().map(|source| source.bytes_read).sum::<u64>();
+        let before = read_bytes(&db);
+        let sample = Sample::take(db.default_keyspace()).unwrap();
+        let after = read_bytes(&db);
+        let mut values: Vec<f64> = sample.values().iter().map(|value| value.bytes).collect();
+        values.sort_by(f64::total_cmp);
+        assert_eq!((sample.entries, &values[..]), (2, &[5.0, f64::from(4 << 20)][..]));
+        assert!(after - before < 1 << 20, "{} bytes were read", after - before);
+        db.close().unwrap();
+        std::fs::remove_dir_all(dir).unwrap();
+    }
 
     #[test]
     fn places_ascend_between_the_ends() {

@@ -25,7 +25,7 @@ use crate::{
     args::{DemoArgs, Global},
     failure::{Failure, Result},
     open,
-    output::{Output, bytes, count, counted},
+    output::{self, Output, bytes, count, counted},
     progress::Progress,
 };
 
@@ -41,6 +41,7 @@ type Model = BTreeMap<Vec<u8>, u64>;
 /// The figures of a demo.
 #[derive(Default, Serialize)]
 pub struct Figures {
+    #[serde(serialize_with = "output::path")]
     pub db: PathBuf,
     pub imported: u64,
     pub imported_bytes: u64,
@@ -92,7 +93,16 @@ fn place(args: &DemoArgs, global: &Global) -> Result<PathBuf> {
             Err(Failure::trouble(format!("{} exists: --dir must name a new directory", dir.display())))
         }
         Some(dir) => Ok(dir.clone()),
-        None => Ok(std::env::temp_dir().join(format!("bifold-demo-{}", std::process::id()))),
+        None => {
+            let name = format!("bifold-demo-{}", std::process::id());
+            let (mut dir, mut next) = (std::env::temp_dir().join(&name), 2);
+            // The database of an earlier process with this number stays.
+            while dir.symlink_metadata().is_ok() {
+                dir.set_file_name(format!("{name}-{next}"));
+                next += 1;
+            }
+            Ok(dir)
+        }
     }
 }
 
@@ -305,4 +315,36 @@ fn quoted(word: &str) -> String {
 /// A path quoted for a shell.
 fn quoted_path(path: &Path) -> String {
     quoted(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
+
+    use super::*;
+
+    #[test]
+    fn the_directory_that_the_demo_chooses_is_new() {
+        let global = Global {
+            keyspace: "default".to_owned(),
+            names_keyspace: false,
+            durability: None,
+            set: Vec::new(),
+            options: None,
+            json: false,
+        };
+        let chosen = || place(&DemoArgs { from: None, dir: None }, &global).unwrap();
+        let first = chosen();
+        std::fs::create_dir(&first).unwrap();
+        let second = chosen();
+        assert!(second != first && !second.exists(), "{}", second.display());
+        std::fs::remove_dir(first).unwrap();
+    }
+
+    #[test]
+    fn a_path_that_is_not_utf_8_is_printed_as_json() {
+        let figures = Figures { db: OsStr::from_bytes(b"demo-\xff").into(), ..Figures::default() };
+        let json = serde_json::to_value(&figures).unwrap();
+        assert_eq!(json["db"], "demo-\u{fffd}");
+    }
 }

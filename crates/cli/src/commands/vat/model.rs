@@ -104,6 +104,7 @@ struct ModelReport {
 /// The source of β, if it is a profile.
 #[derive(Serialize)]
 struct Device {
+    #[serde(serialize_with = "output::path")]
     path: PathBuf,
     unit_bytes: u64,
     depth: u32,

@@ -57,6 +57,7 @@ pub enum Which {
 struct Written {
     figure: u32,
     format: &'static str,
+    #[serde(serialize_with = "output::path")]
     path: PathBuf,
     bytes: u64,
 }

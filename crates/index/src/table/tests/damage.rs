@@ -230,3 +230,50 @@ fn a_cursor_repeats_its_error_and_never_skips() {
         }
     }
 }
+
+/// A bit may flip before a block is sealed: then its checksum is right.
+#[test]
+fn a_compaction_meets_an_error_where_keys_are_not_in_their_place() {
+    let wrong = (0..40u64).filter(|at| at % 10 != 9).map(|at| (at, b'9'));
+    // Behind the last fence; the same key again, and newer; before the first key.
+    let wrong = wrong.chain([(39, b':'), (1, b'0'), (0, b'/')]);
+    for ((at, byte), block_bytes) in wrong.flat_map(|wrong| [(wrong, 4096), (wrong, 400)]) {
+        let disk = Disk::new();
+        let meta = disk.write(5, &sample(40), &TableOptions { block_bytes, ..options() });
+        disk.change_key(&meta, at, byte);
+        let mut cursor = disk.open(&meta).cursor(ReadMode::Compaction);
+        let mut outcome = cursor.first();
+        while outcome.is_ok() && cursor.entry().is_some() {
+            outcome = cursor.next();
+        }
+        let Err(error) = outcome else { panic!("entry {at}, byte {byte}, blocks of {block_bytes} bytes") };
+        assert!(error.is_corruption() && error.path().is_some_and(|path| path.ends_with("000005.tbl")), "{error}");
+    }
+}
+
+/// Of one key, whose blocks have the same fences.
+#[test]
+fn a_compaction_meets_an_error_where_a_block_begins_with_a_version_newer_than_the_last() {
+    let disk = Disk::new();
+    let entry = |seqno: u64| OwnedEntry { key: b"key".into(), seqno, kind: Kind::Inline, payload: vec![7; 50] };
+    let options = TableOptions { block_bytes: 1, filter_bits_per_key: 0, ..options() };
+    let meta = disk.write(5, &[entry(9), entry(8), entry(7)], &options);
+    let walk = || {
+        let mut cursor = disk.open(&meta).cursor(ReadMode::Compaction);
+        let mut outcome = cursor.first();
+        let mut seqnos = Vec::new();
+        while let (Ok(()), Some(entry)) = (&outcome, cursor.entry()) {
+            seqnos.push(entry.seqno);
+            outcome = cursor.next();
+        }
+        (seqnos, outcome.is_err_and(|error| error.is_corruption()))
+    };
+    assert_eq!(walk(), (vec![9, 8, 7], false));
+    // Of the second block, the low byte of the number.
+    disk.change_block(&meta, 1, |block| {
+        let key = block.windows(3).position(|window| window == b"key").unwrap();
+        assert_eq!(block[key + 4], 8);
+        block[key + 4] = 10;
+    });
+    assert_eq!(walk(), (vec![9], true));
+}

@@ -3,6 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use bifold_contract::{Entry, IoSource, Kind, SeqNo, TableMeta};
+use bifold_format::{checksum::checksum, names};
 use bifold_io::{Dir, memory::MemoryFs};
 
 use crate::table::{Table, TableContext, TableOptions, TableWriter};
@@ -49,6 +50,33 @@ impl Disk {
 
     pub(crate) fn open(&self, meta: &TableMeta) -> Arc<Table> {
         Table::open(&self.dir, Arc::new(meta.clone()), &self.context).unwrap()
+    }
+
+    /// Changes the content of a block that is not compressed, as if it had been so when it was sealed.
+    pub(crate) fn change_block(&self, meta: &TableMeta, block: usize, change: impl FnOnce(&mut [u8])) {
+        let table = self.open(meta);
+        let section = table.index().unwrap().unwrap();
+        let place = table.parse(&section).unwrap().place(block).unwrap();
+        let path = self.dir.file(&names::table(meta.id));
+        let mut bytes = self.fs.read(&path).unwrap();
+        let sealed = &mut bytes[place.start as usize..place.end as usize];
+        let (covered, sum) = sealed.split_last_chunk_mut::<8>().unwrap();
+        change(covered);
+        *sum = checksum(covered, meta.id, place.start).to_le_bytes();
+        self.fs.write_durable(&path, &bytes);
+    }
+
+    /// Changes in this way the last byte of a key, that of entry `at` of a [`sample`].
+    pub(crate) fn change_key(&self, meta: &TableMeta, at: u64, last_byte: u8) {
+        let table = self.open(meta);
+        let section = table.index().unwrap().unwrap();
+        let block = table.parse(&section).unwrap().find(format!("key{at:08}").as_bytes());
+        self.change_block(meta, block, |block| {
+            let value = format!("value {at} ").into_bytes();
+            let value_at = block.windows(value.len()).position(|window| window == value).unwrap();
+            // Number and kind are in between.
+            block[value_at - 9] = last_byte;
+        });
     }
 }
 

@@ -180,6 +180,34 @@ fn few_runs_are_named_in_vain() {
 }
 
 #[test]
+fn keys_that_are_in_many_runs_keep_their_index() {
+    let context = Arc::new(TableContext::new(0, 1 << 20));
+    let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
+    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
+    for flushes in 1..=20 {
+        history.step(&Step::Flush((0..80).collect()));
+        assert!(history.version.hash_index().is_some(), "after {flushes} flushes");
+        check(&history.version);
+    }
+}
+
+#[test]
+fn while_there_are_more_runs_than_it_can_tell_there_is_no_index() {
+    let context = Arc::new(TableContext::new(0, 1 << 20));
+    let options = HashIndexOptions { run_bits: 2, ..HashIndexOptions::default() };
+    let version = Version::with_hash_index(options, None, &context);
+    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
+    for flushes in 1..=5 {
+        history.step(&Step::Flush((0..20).collect()));
+        assert_eq!(history.version.hash_index().is_some(), flushes <= 3, "after {flushes} flushes");
+        check(&history.version);
+    }
+    history.step(&Step::MergeWithin(4));
+    assert!(history.version.hash_index().is_some(), "two runs are left");
+    check(&history.version);
+}
+
+#[test]
 fn without_memory_every_run_is_searched() {
     let context = Arc::new(TableContext::new(0, 50));
     let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);

@@ -26,6 +26,12 @@ fn write(files: &LargeFiles, value: &[u8]) -> LargeRef {
     named
 }
 
+/// What the manifest says of it.
+fn recorded(files: &LargeFiles, named: LargeRef) -> LargeFileMeta {
+    let bytes = LargeLayout::of(KEY.len(), named.len).file_bytes();
+    LargeFileMeta { keyspace: files.home.keyspace, named, bytes }
+}
+
 fn names_in(files: &LargeFiles) -> Vec<String> {
     files.home.dir.list().unwrap()
 }
@@ -46,7 +52,7 @@ fn a_value_comes_back_from_any_position() {
             assert_eq!(found, &rest[..found.len()]);
         }
         assert!(files.memory_bytes() <= 2 * CHUNK_BYTES, "one chunk of this reader");
-        verify(&files.home.dir, files.home.keyspace, named).unwrap();
+        verify(&files.home.dir, &recorded(&files, named)).unwrap();
     }
     assert_eq!(files.memory_bytes(), 0);
 }
@@ -87,7 +93,7 @@ fn damage_anywhere_is_an_error_with_file_and_offset() {
         let error = files.read(KEY, named, IoSource::Get).unwrap_err();
         let Error::Corruption { path: of, detail } = error else { panic!("{at}: {error}") };
         assert!(of == path && detail.offset <= at as u64, "byte {at}: {detail:?}");
-        assert!(verify(&files.home.dir, files.home.keyspace, named).is_err(), "byte {at}");
+        assert!(verify(&files.home.dir, &recorded(&files, named)).is_err(), "byte {at}");
         // A reader hands out what comes before, and nothing that is damaged.
         let found = files.find(KEY.len(), named).map(|file| LargeReading::new(file, KEY, IoSource::Get));
         if let Some(Ok(mut reading)) = found {
@@ -104,5 +110,20 @@ fn damage_anywhere_is_an_error_with_file_and_offset() {
         assert_eq!(files.locate(KEY, named).unwrap(), Located::Missing);
         files.refer(named, KEY.len());
         assert!(files.read(KEY, named, IoSource::Get).is_err(), "{len} bytes");
+    }
+}
+
+/// The manifest does not say of which key a file is, but how long the file is.
+#[test]
+fn a_file_whose_key_has_another_length_than_was_recorded_is_damage() {
+    let files = files(&MemoryFs::new());
+    let named = write(&files, &value(300));
+    let (dir, recorded) = (&files.home.dir, recorded(&files, named));
+    verify(dir, &recorded).unwrap();
+    for key_len in [KEY.len() - 1, KEY.len() + 1] {
+        let of_another = LargeFileMeta { bytes: LargeLayout::of(key_len, named.len).file_bytes(), ..recorded };
+        let found = verify(dir, &of_another);
+        let Err(Error::Corruption { path, .. }) = found else { panic!("a key of {key_len} bytes: {found:?}") };
+        assert_eq!(path, dir.file(&names::large(named.file)));
     }
 }

@@ -53,6 +53,8 @@ pub struct ValueFile {
     pub(super) dead: AtomicU64,
     pub(super) recorded_dead: AtomicU64,
     pub(super) dirty: AtomicBool,
+    /// A flush has begun it, or an ingest whose values are separated by a rewrite.
+    pub(super) is_of_flush: bool,
     /// Nothing is appended any more: a copy of the database links to it.
     pub(super) sealed: AtomicBool,
     /// The key range of its values, if they are sorted by key.
@@ -98,6 +100,13 @@ impl ValueFile {
     #[must_use]
     pub fn is_recorded(&self) -> bool {
         self.recorded_len.load(Relaxed) == self.len()
+    }
+
+    /// Whether a flush has written it, or an ingest. Until it is installed, the memtable and the log of the flush have
+    /// its values, too.
+    #[must_use]
+    pub fn is_of_flush(&self) -> bool {
+        self.is_of_flush
     }
 
     /// The key range of its values, if they are sorted by key.

@@ -109,6 +109,7 @@ impl ValueFiles {
             dead: AtomicU64::new(0),
             recorded_dead: AtomicU64::new(0),
             dirty: AtomicBool::new(false),
+            is_of_flush: false,
             // Who only reads need not know, and the file may have its second name just now.
             sealed: AtomicBool::new(writes && self.context.dir.is_shared(&name)?),
             extent: extent.map_or_else(OnceLock::new, OnceLock::from),

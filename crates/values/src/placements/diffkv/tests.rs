@@ -41,6 +41,21 @@ fn a_flush_separates_medium_values_by_key_and_leaves_the_others() {
     assert_eq!(stage.recorded.values().map(|meta| meta.entries).sum::<u64>(), 100);
 }
 
+/// The memtable and the log have its values, too: GC would find no garbage, and writers would be slowed for nothing.
+#[test]
+fn what_a_flush_writes_counts_once_it_is_installed() {
+    let mut stage = Stage::new(SMALL);
+    stage.flush(&values(0..60, 1, 1, 100));
+    let before = stage.placement.space();
+    let (_, edit) = stage.try_rewrite(&job(None, 0), &values(60..120, 1, 61, 100), &[]).unwrap();
+    assert!(edit.added.len() > 1, "{edit:?}");
+    assert_eq!(stage.placement.space(), before);
+    stage.install(&edit);
+    let after = stage.placement.space();
+    assert_eq!(after.total_bytes - after.live_bytes, before.total_bytes - before.live_bytes, "none of it is garbage");
+    assert!(after.live_bytes > before.live_bytes + 6000 && after.files > before.files, "{after:?}");
+}
+
 /// Paper §3.4, figure 6: what is merged among the levels above the last two stays where it is.
 #[test]
 fn lazily_values_move_to_the_last_two_levels_only() {

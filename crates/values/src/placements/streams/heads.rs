@@ -82,6 +82,9 @@ impl Heads {
             while sketch.is_small_for(live) {
                 sketch.grow();
             }
+            if sketch.is_large_for(live) {
+                sketch.shrink();
+            }
             *until_look = sketch.keys() / LOOK_SHARE;
         }
         *until_look -= 1;
@@ -123,5 +126,35 @@ impl Heads {
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         self.state.hold().sketch.memory_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_format::compression::Compression;
+    use bifold_io::memory::MemoryFs;
+
+    use super::{super::Streams, *};
+    use crate::{
+        parts::value_files::scratch::value_files,
+        placement::{Placement, WriteOp},
+        placements::SMALL,
+    };
+
+    /// With one for as many short values, counts age so slowly that all keys seem to be written often.
+    #[test]
+    fn a_session_begins_with_a_sketch_for_the_values_that_are_there() {
+        let files = Arc::new(value_files(&MemoryFs::new(), 100));
+        let file = files.begin(0).unwrap();
+        let (long, mut plain) = (vec![1; 1 << 20], Compressor::new(Compression::None));
+        for seqno in 1..=16 {
+            let mut record = Vec::new();
+            value::encode_value(&mut record, (file.id, file.len()), seqno, b"key", &long, &mut plain);
+            files.append(&file, &record).unwrap();
+        }
+        let streams = Streams::open(&files, &Settings::new(SMALL)).unwrap();
+        let put = WriteOp::Put { key: b"key", value: &[1; 1000] };
+        assert!(streams.write(put, 17).unwrap().is_some());
+        assert_eq!(streams.heads.memory_bytes(), Sketch::default().memory_bytes(), "for 17 values");
     }
 }

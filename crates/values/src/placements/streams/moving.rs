@@ -61,6 +61,11 @@ impl GcJob for Move {
 
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
         let shared = &self.shared;
+        if !shared.clock.knows_commits() {
+            // The ages of what it copies are counted from the last commit.
+            let Some(newest) = gc.relocate(&[], &mut |_| {})? else { return Ok(GcOutcome::freed(0)) };
+            shared.clock.has_commits(newest);
+        }
         let count = gc.fit(&self.live_bytes)?;
         let sources: Vec<_> = self.claim.files[..count].iter().filter_map(|&id| shared.files.get(id)).collect();
         let longest = sources.iter().map(|source| source.len()).max().unwrap_or(0);
@@ -353,5 +358,96 @@ impl Written<'_> {
 impl Drop for Written<'_> {
     fn drop(&mut self) {
         self.added.iter().for_each(|meta| self.shared.files.remove(meta.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use bifold_format::{
+        compression::{Compression, Compressor},
+        value,
+    };
+    use bifold_io::memory::MemoryFs;
+
+    use super::{super::Streams, *};
+    use crate::{
+        parts::value_files::scratch::value_files,
+        placement::{Commits, IndexView, Moved, Placement, Profile, RewrittenTables, SpacePressure},
+        placements::{SMALL, Settings},
+    };
+
+    /// An index with one version of each key. Notes the files that GC adds.
+    struct AgedIndex {
+        places: BTreeMap<Vec<u8>, Pointer>,
+        last_commit: SeqNo,
+        added: RefCell<Vec<ValueFileMeta>>,
+    }
+
+    impl IndexView for AgedIndex {
+        fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
+            Ok(self.places.get(key).copied())
+        }
+    }
+
+    impl GcContext for AgedIndex {
+        fn fit(&self, copies: &[u64]) -> Result<usize> {
+            Ok(copies.len())
+        }
+
+        fn relocate(&self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+            Ok(Some(self.last_commit))
+        }
+
+        fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+            panic!("commits were held")
+        }
+
+        fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+            panic!("tables were rewritten")
+        }
+
+        fn install(
+            &self,
+            _copied: Option<SeqNo>,
+            edit: &mut dyn FnMut() -> ValueEdit,
+            in_force: &mut dyn FnMut(),
+        ) -> Result<()> {
+            self.added.borrow_mut().extend(edit().added);
+            in_force();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn ages_are_known_before_the_first_commit_of_a_session() {
+        let files = Arc::new(value_files(&MemoryFs::new(), 100));
+        let file = files.begin(0).unwrap();
+        let mut index = AgedIndex { places: BTreeMap::new(), last_commit: 1000, added: RefCell::default() };
+        let mut plain = Compressor::new(Compression::None);
+        for seqno in 1..=8 {
+            let (key, mut record) = ([seqno as u8], Vec::new());
+            value::encode_value(&mut record, (file.id, file.len()), seqno, &key, &[1; 1000], &mut plain);
+            index.places.insert(key.to_vec(), files.append(&file, &record).unwrap());
+        }
+        let streams = Streams::open(&files, &Settings::new(SMALL)).unwrap();
+        let pressure = SpacePressure {
+            index_bytes: 0,
+            inline_bytes: 0,
+            being_removed_bytes: 0,
+            entries_above: 0.0,
+            overwritten: 0.0,
+            target: 1.5,
+            copies_percent: Profile::COPIES_PERCENT,
+            oldest_snapshot: None,
+            all_before: Some(file.id + 1),
+            boundaries: Arc::default(),
+        };
+        streams.pick(&pressure, &[]).unwrap().run(&index).unwrap();
+        let mut added = index.added.into_inner();
+        added.retain(|meta| meta.class == COLLECTED);
+        let is_oldest = |meta: &ValueFileMeta| meta.group == SURVIVORS + AGES as u64 - 1;
+        assert!(!added.is_empty() && added.iter().all(is_oldest), "1000 commits ago, among 8 values: {added:?}");
     }
 }

@@ -3,8 +3,12 @@
 
 use std::io::{self, Read};
 
-use bifold_contract::{Error, IoSource, LargeRef, Result, Value};
-use bifold_format::{large, names, table::Place};
+use bifold_contract::{Error, IoSource, LargeFileMeta, LargeRef, Result, Value};
+use bifold_format::{
+    large::{self, LargeLayout},
+    names,
+    table::Place,
+};
 use bifold_index::table::salvage::Lost;
 use bifold_io::Dir;
 use bifold_values::parts::large_files::{self, LargeFile, LargeReading};
@@ -26,7 +30,8 @@ impl WholeValue {
     fn whole(dir: &Dir, key: &[u8], named: LargeRef) -> Result<Self> {
         // The keyspace of a table may not be known.
         let keyspace = large_files::described(dir, named.file)?.keyspace;
-        large_files::verify(dir, keyspace, named)?;
+        let bytes = LargeLayout::of(key.len(), named.len).file_bytes();
+        large_files::verify(dir, &LargeFileMeta { keyspace, named, bytes })?;
         let file = LargeFile::alone(dir, keyspace, named, key.len());
         Ok(Self { reading: LargeReading::new(file, key, IoSource::Maintenance)?, position: 0 })
     }
