@@ -3,9 +3,10 @@
 //! For a keyspace that exists, only the named options change; the others keep their stored values.
 
 use std::{
+    collections::BTreeMap,
     io::{self, Write},
-    path::Path,
-    sync::Once,
+    path::{Path, PathBuf},
+    sync::{Mutex, Once, PoisonError},
 };
 
 use bifold::{Access, DEFAULT_KEYSPACE, Db, Error, IfMissing, Keyspace, KeyspaceOptions, MergeOperators, Options};
@@ -67,9 +68,16 @@ pub fn overlaid(mut options: Options, global: &Global, placement: Option<&str>) 
     Ok(options)
 }
 
-/// The text of a file.
+/// The text of a file with options. It is read once, since it may be a pipe.
 pub fn text_of(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))
+    static READ: Mutex<BTreeMap<PathBuf, String>> = Mutex::new(BTreeMap::new());
+    let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(text) = read.get(path) {
+        return Ok(text.clone());
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file("read", path, &e))?;
+    read.insert(path.to_owned(), text.clone());
+    Ok(text)
 }
 
 /// The options of a keyspace that exists with the named ones changed, if that makes a difference.
@@ -230,24 +238,32 @@ pub fn or_create(path: &Path, global: &Global, writes: Writes<'_>) -> Result<(Db
         return Err(Failure::trouble(format!("the keyspace's name has {bytes} bytes: at most {KEYSPACE_NAME_MAX}")));
     }
     let options = options(global)?;
-    let as_stored = Options { if_missing: IfMissing::Fail, keyspace: KeyspaceOptions::default(), ..options.clone() };
-    let db = match Db::open_with(path, Options { access: Access::ReadWrite, ..as_stored }) {
+    let (if_missing, access) = (IfMissing::Fail, Access::ReadWrite);
+    let as_stored = Options { if_missing, access, keyspace: KeyspaceOptions::default(), ..options.clone() };
+    let db = match Db::open_with(path, Options { retain_changes: None, ..as_stored.clone() }) {
         Err(Error::NotFound { .. }) => {
             writes.check(&options.keyspace, global)?;
             Db::open_with(path, making(&options, global))?
         }
-        existing => existing?,
+        existing => {
+            let db = existing?;
+            let there = db.existing_keyspace(&global.keyspace)?.map(|keyspace| keyspace.options());
+            writes.check(there.as_ref().unwrap_or(&options.keyspace), global)?;
+            // The opening itself changes how long changes are kept.
+            if options.retain_changes.is_some() {
+                db.close()?;
+                Db::open_with(path, as_stored)?
+            } else {
+                db
+            }
+        }
     };
     let keyspace = match db.existing_keyspace(&global.keyspace)? {
         Some(keyspace) => {
-            writes.check(&keyspace.options(), global)?;
             change(&keyspace, global, None)?;
             keyspace
         }
-        None => {
-            writes.check(&options.keyspace, global)?;
-            db.keyspace(&global.keyspace, options.keyspace)?
-        }
+        None => db.keyspace(&global.keyspace, options.keyspace)?,
     };
     Ok((db, keyspace))
 }

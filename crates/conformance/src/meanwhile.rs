@@ -2,7 +2,7 @@
 //!
 //! The other thread gets a moment to finish while the call waits. If it cannot, because the call holds a lock that it
 //! needs, the call continues, and the other thread continues as soon as it can. A row in which it never finishes while
-//! the call waits tests nothing, and fails.
+//! the call waits tests nothing, and fails, unless it may wait for the end of the call ([`Ends::AnyTime`]).
 
 use std::{
     sync::{

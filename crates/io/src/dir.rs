@@ -23,6 +23,7 @@ use bifold_contract::{Error, IoSource, Result};
 pub(crate) use self::reader::Obsolete;
 pub use self::{
     counters::{IoCounters, IoTotals},
+    creation::above,
     observer::FileObserver,
     reader::Reader,
     writer::{Together, Writer},

@@ -43,9 +43,10 @@ impl<I: ForeignIndex> Core<I> {
         self.note_written(batch, has_filled)
     }
 
-    /// Commits a batch, by who holds the commit lock. Returns whether the newest layer was full, or the logs are.
+    /// Commits a batch, by who holds the commit lock. Returns whether it has filled the newest layer, or the logs.
     fn commit_batch(&self, log: &mut Log, batch: &Batch) -> Result<bool> {
         self.health.well()?;
+        let filled_before = log.bytes() / self.options.log_bytes;
         let mut entries = Vec::with_capacity(batch.len());
         for (seqno, op) in (log.next()..).zip(batch.ops()) {
             entries.push(self.health.watch(self.separate(op, seqno))?);
@@ -55,8 +56,9 @@ impl<I: ForeignIndex> Core<I> {
         if is_full {
             self.seal_held(log)?;
         }
-        // Deletes of a few keys, and empty values, fill neither layers nor value files.
-        Ok(is_full || log.bytes() > self.options.log_bytes)
+        // Deletes of a few keys, and empty values, fill neither layers nor value files. Whoever works looks by itself
+        // for what is left to do while logs are full.
+        Ok(is_full || log.bytes() / self.options.log_bytes > filled_before)
     }
 
     /// Writes a value to its file if it is to be separated.
@@ -110,7 +112,7 @@ impl<I: ForeignIndex> Core<I> {
         self.commit_moves(log, &current)
     }
 
-    /// Starts work that a commit has left. It is due at once if a layer or the logs are full.
+    /// Starts work that a commit has left. It is due at once if a layer or the logs have filled.
     fn note_written(&self, batch: &Batch, has_filled: bool) -> Result<()> {
         let bytes: usize =
             batch.ops().map(|op| if let WriteOp::Put { value, .. } = op { value.len() } else { 0 }).sum();

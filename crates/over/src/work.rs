@@ -112,7 +112,7 @@ impl<I: ForeignIndex> Core<I> {
     fn run(&self, job: &dyn GcJob) -> Result<()> {
         // The values of a commit under way are in files that no address leads to yet.
         drop(hold(&self.log));
-        let left_out_before = self.left_out_of(job.claim());
+        let left_out_before = self.values.left_out_of(job.claim());
         match job.run(&Verbs { core: self }) {
             Ok(_) => {
                 self.counters.gc_jobs.fetch_add(1, Relaxed);
@@ -129,15 +129,10 @@ impl<I: ForeignIndex> Core<I> {
     /// began. Returns whether anything was not left out before.
     fn leave_out(&self, (claim, before): (&GcClaim, usize), why: &Error) -> bool {
         let is_new = self.value_file_of(why).is_some_and(|id| self.values.leave_out(id, why));
-        if is_new || self.left_out_of(claim) > before && !planted!("over_overlooks_left_out") {
+        if is_new || self.values.left_out_of(claim) > before && !planted!("over_overlooks_left_out") {
             return true;
         }
         claim.files.iter().filter(|&&id| self.values.leave_out(id, why)).count() > 0
-    }
-
-    /// How many files of a GC job are left out.
-    fn left_out_of(&self, claim: &GcClaim) -> usize {
-        claim.files.iter().filter(|&&id| self.values.is_left_out(id)).count()
     }
 
     /// The value file in our directory that an error is about.

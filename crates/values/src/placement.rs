@@ -25,6 +25,8 @@ use std::{any::Any, sync::Arc};
 pub use bifold_contract::rewrite::{Kept, RewriteJob, Rewriter};
 use bifold_contract::{FileId, IoSource, Pointer, Result, SeqNo, Value, ValueEdit};
 
+#[cfg(test)]
+pub(crate) use self::gc::scene::Scene;
 pub use self::{
     gc::{Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables},
     pressure::SpacePressure,

@@ -19,7 +19,7 @@ use crate::{
         large_files::{LargeFiles, LargeRewriter},
         value_files::{Stretches, ValueFiles},
     },
-    placement::{FilesHeld, Located, Placement, RewriteJob, Rewriter},
+    placement::{FilesHeld, GcClaim, Located, Placement, RewriteJob, Rewriter},
     placements::inline::Inline,
 };
 
@@ -285,6 +285,12 @@ impl<P: Placement + ?Sized> ValueStore<P> {
     #[must_use]
     pub fn is_left_out(&self, file: FileId) -> bool {
         self.files.is_left_out(file)
+    }
+
+    /// How many files of a GC job are left out.
+    #[must_use]
+    pub fn left_out_of(&self, claim: &GcClaim) -> usize {
+        claim.files.iter().filter(|&&file| self.is_left_out(file)).count()
     }
 
     /// Why files are left out.

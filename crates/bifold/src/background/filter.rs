@@ -22,6 +22,7 @@ use std::{
 };
 
 use bifold_contract::{Entry, Error, Kept, Kind, Result, Rewriter, SeqNo, Value, ValueEdit, key::MAX_SEQNO, planted};
+use bifold_format::large;
 use bifold_index::range_tombstones::{Hint, RangeTombstones};
 
 use crate::{
@@ -77,6 +78,9 @@ impl Decided {
         Op { tree, key: &self.key, act }.bytes()
     }
 }
+
+/// Reads the value that a filter is asked about.
+type Read<'a> = dyn Fn() -> Result<Value> + 'a;
 
 /// The answer of a filter.
 enum Decision {
@@ -134,7 +138,11 @@ impl Asking {
             Kind::Pointer | Kind::Operand | Kind::Large => self.value(entry.key, entry.seqno),
             _ => Ok(Value::copy_of(entry.payload)),
         };
-        let decided = match self.decide((entry.key, entry.seqno), &value) {
+        let large_len = match entry.kind {
+            Kind::Large => large::decode(entry.payload).ok().map(|named| named.len),
+            _ => None,
+        };
+        let decided = match self.decide((entry.key, entry.seqno), large_len, &value) {
             Decision::Made(decided) => Some(decided),
             Decision::Stays => None,
             Decision::OutOfDate => self.ask_about_newest(entry.key)?,
@@ -157,7 +165,7 @@ impl Asking {
                 found => found?,
             };
             let Some(now) = now else { return Ok(None) };
-            match self.decide((key, now.seqno), &|| self.value(key, now.seqno)) {
+            match self.decide((key, now.seqno), None, &|| self.value(key, now.seqno)) {
                 Decision::Made(decided) => return Ok(Some(decided)),
                 Decision::Stays => return Ok(None),
                 Decision::OutOfDate => {}
@@ -166,8 +174,8 @@ impl Asking {
         Ok(None)
     }
 
-    /// What the filter decides about a version.
-    fn decide(&self, (key, seqno): (&[u8], SeqNo), value: &dyn Fn() -> Result<Value>) -> Decision {
+    /// What the filter decides about a version. A large value is read only if it is as long as what replaces it.
+    fn decide(&self, (key, seqno): (&[u8], SeqNo), large_len: Option<u64>, value: &Read<'_>) -> Decision {
         let counts = &self.tree.filter.counts;
         counts.asked.fetch_add(1, Relaxed);
         let value = match catch_unwind(AssertUnwindSafe(|| self.filter.judge(&FilterEntry { key, value }))) {
@@ -175,7 +183,11 @@ impl Asking {
             Ok(Err(Error::Conflict { .. })) => return Decision::OutOfDate,
             Ok(Ok(Verdict::Delete)) => None,
             // Else a filter that always answers the same would give compactions work without end.
-            Ok(Ok(Verdict::Replace(new))) if value().is_ok_and(|old| *old == *new) => return Decision::Stays,
+            Ok(Ok(Verdict::Replace(new)))
+                if large_len.is_none_or(|len| len == new.len() as u64) && value().is_ok_and(|old| *old == *new) =>
+            {
+                return Decision::Stays;
+            }
             Ok(Ok(Verdict::Replace(new))) => Some(new),
             // A value that cannot be read is reported by those who need it.
             Ok(Err(_)) | Err(_) => {

@@ -37,7 +37,7 @@ use crate::{
     background::{
         alone::lacks_room,
         flush::Flusher,
-        left_out::{leave_out_values, left_out_of, note_unreadable},
+        left_out::{leave_out_values, note_unreadable},
         outcome::{Outcomes, Took},
         reclaim::Reclaims,
         rewrite::{RewriteScope, Rewrites},
@@ -248,7 +248,7 @@ impl Gc {
     pub fn gc(&self, tree: &Arc<Tree>, job: &dyn GcJob, means: Means) -> Result<()> {
         self.pace.gc_begins(self.clock.now());
         let describe = || (tree.name.clone(), 0);
-        let left_out = left_out_of(tree, job.claim());
+        let left_out = tree.placement().left_out_of(job.claim());
         let freed = self.events.around(JobKind::Gc, describe, || self.gc_unpaced(tree, job, means));
         self.pace.gc_ends(freed.as_ref().map_or(None, |freed| *freed), self.clock.now());
         match freed {

@@ -126,11 +126,6 @@ pub(crate) fn leave_out_values(tree: &Tree, claim: &GcClaim, why: &Error) -> boo
     claim.files.iter().filter(|file| present.contains(file) && values.leave_out(**file, why)).count() > 0
 }
 
-/// How many files of a GC run are left out.
-pub(crate) fn left_out_of(tree: &Tree, claim: &GcClaim) -> usize {
-    claim.files.iter().filter(|&&file| tree.placement().is_left_out(file)).count()
-}
-
 /// Notes what a job's lookup could not read.
 pub(crate) fn note_unreadable<T>(tree: &Tree, outcome: Result<T>) -> Result<T> {
     outcome.inspect_err(|error| {

@@ -8,7 +8,7 @@ use bifold_values::placement::GcClaim;
 
 use crate::{
     background::{
-        left_out::{leave_out_values, left_out_of},
+        left_out::leave_out_values,
         telling::Events,
         work::{Work, WorkState, unmark},
     },
@@ -108,7 +108,7 @@ fn leave_out(tree: &Tree, took: Took<'_>, why: &Error) -> bool {
         (Some(true), _) => true,
         (_, Took::Tables(job)) => job.inputs.iter().filter(|input| tree.unreadable.add(input.2, why)).count() > 0,
         // The job knows which of its files it was about, and the next one does not take that.
-        (_, Took::Values(claim, before)) if left_out_of(tree, claim) > before => true,
+        (_, Took::Values(claim, before)) if tree.placement().left_out_of(claim) > before => true,
         (_, Took::Values(claim, _)) => leave_out_values(tree, claim, why),
     }
 }

@@ -308,3 +308,19 @@ fn a_value_that_is_replaced_by_the_same_one_is_kept() {
         assert_eq!(*bed.ks().get(key(100)).unwrap().unwrap(), [9; 300], "{placement:?}");
     }
 }
+
+/// It need not be read to know that another length is another value.
+#[test]
+fn a_large_value_is_replaced_without_reading_it() {
+    const LARGE: usize = 4 << 20;
+    let bed = Bed::new(PlacementKind::Inline);
+    bed.ks().put_reader(key(1), &vec![7; LARGE][..]).unwrap();
+    bed.db().flush().unwrap();
+    bed.ks().set_compaction_filter(Some(CompactionFilter::new(|_| Ok(Verdict::Replace(vec![9; 100])))));
+    let bytes_read = || bed.db().stats().io.iter().map(|io| io.bytes_read).sum::<u64>();
+    let before = bytes_read();
+    bed.db().compact().unwrap();
+    assert!(bytes_read() - before < LARGE as u64, "{} bytes were read", bytes_read() - before);
+    assert_eq!(*bed.ks().get(key(1)).unwrap().unwrap(), [9; 100]);
+    assert_eq!(filter_stats(bed.db()).replaced, 1);
+}

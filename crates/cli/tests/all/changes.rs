@@ -75,6 +75,21 @@ fn a_database_without_changes_is_refused_with_the_option_to_set() {
     assert!(said.contains("retain_changes"), "{said}");
 }
 
+/// An opening is what changes how long changes are kept, and a refused command must not.
+#[test]
+fn a_refused_put_does_not_change_how_long_changes_are_kept() {
+    let scratch = Scratch::new();
+    let db = scratch.path("db");
+    bifold(&["put", text(&db), "a", "1"]).ok();
+    let keep = ["--set", "retain_changes.bytes=1MiB"];
+    let refused = bifold(&[&["put", text(&db), "a", "2", "--merge"][..], &keep].concat()).refused(2);
+    assert!(refused.contains("merge operator"), "{refused}");
+    assert!(bifold(&["changes", text(&db)]).refused(2).contains("retain_changes"));
+    bifold(&[&["put", text(&db), "a", "2"][..], &keep].concat()).ok();
+    bifold(&["put", text(&db), "a", "3"]).ok();
+    assert_eq!(bifold(&["changes", text(&db), "--since", "2"]).ok(), "3\tdefault\tput\ta\t3\n");
+}
+
 /// What is committed before it is started, and after.
 #[test]
 fn changes_of_a_running_writer_are_followed() {

@@ -101,6 +101,7 @@ fn a_benchmark_that_is_interrupted_removes_its_temporary_database() {
 }
 
 /// A shell without job control has what it starts in the background ignore SIGINT.
+#[cfg(target_os = "linux")]
 #[test]
 fn a_signal_that_is_ignored_from_the_beginning_stays_ignored() {
     let scratch = Scratch::new();

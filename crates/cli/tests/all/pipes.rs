@@ -78,6 +78,14 @@ fn a_bad_input_from_a_pipe_imports_nothing() {
     }
 }
 
+#[test]
+fn options_from_a_pipe_are_in_force() {
+    let scratch = scratch();
+    bash(&scratch, "$B put $D/db k v --options <(echo 'keyspace.compression = \"lz4\"')").ok();
+    let options = bifold(&["options", text(&scratch.path("db"))]).ok();
+    assert!(options.contains("compression = \"lz4\""), "{options}");
+}
+
 /// Input without end is refused as soon as it can no longer be valid, or when there is no memory for it.
 #[test]
 fn a_line_without_end_is_refused_with_little_memory() {

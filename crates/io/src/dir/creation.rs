@@ -41,6 +41,7 @@ impl Dir {
 }
 
 /// The directory that `path` is in.
-fn above(path: &Path) -> &Path {
+#[must_use]
+pub fn above(path: &Path) -> &Path {
     path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

@@ -15,8 +15,9 @@ use rustix::fs::{Dir as Entries, DirEntry, OFlags};
 const MODE: u32 = 0o7777;
 
 /// Gives `path` the permissions that the directory `dir` gives to its group and to others, an empty file only those to
-/// read. A directory that has just been made is given to the owner of `dir`, where this process may do that. What then
-/// belongs to somebody else than that owner can be read by everybody: whoever may not enter `dir` does not reach it.
+/// read. A directory that has just been made is given to the owner and the group of `dir`, where this process may do
+/// that. What then belongs to another user or group can be read by everybody: whoever may not enter `dir` does not
+/// reach it.
 ///
 /// # Errors
 /// The system's.
@@ -35,7 +36,7 @@ pub(super) fn share(dir: &Path, path: &Path) -> io::Result<()> {
         return Ok(());
     }
     let (read, shared) = if made.is_dir() { (0o055, 0o077) } else { (0o044, 0o044) };
-    let is_theirs = made.uid() == users.uid()
+    let is_theirs = (made.uid(), made.gid()) == (users.uid(), users.gid())
         || (is_empty_dir(&file) && fchown(&file, Some(users.uid()), Some(users.gid())).is_ok());
     let mode = (made.mode() & MODE) | (users.mode() & shared) | if is_theirs { 0 } else { read };
     file.set_permissions(Permissions::from_mode(mode))

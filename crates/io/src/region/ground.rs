@@ -83,7 +83,7 @@ pub(crate) struct AppendPlace {
 
 /// The mapped file. Whoever stores to a place, or reads what was stored there, has exclusive use of it.
 pub(crate) trait GroundMap: Debug + Send + Sync + 'static {
-    /// A different number for every file that is ever mapped: the first epoch of its slots.
+    /// A number that no two mapped files share: the first epoch of its slots.
     fn epoch(&self) -> u64;
 
     /// How many bytes can still be written to its disk, where the system reports it.

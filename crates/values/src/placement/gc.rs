@@ -13,6 +13,9 @@
 //! sequence number of its own. The old files are marked as drained. They are deleted when the moves are durable and no
 //! snapshot is older than them.
 
+#[cfg(test)]
+pub(crate) mod scene;
+
 use bifold_contract::{FileId, Pointer, Result, SeqNo, ValueEdit};
 
 /// A GC run that a placement has picked.

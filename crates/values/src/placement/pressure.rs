@@ -151,24 +151,32 @@ impl SpacePressure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{super::Profile, *};
-
-    const MIB: u64 = 1 << 20;
-
-    fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
-        SpacePressure {
-            index_bytes: 200 * MIB,
+impl SpacePressure {
+    /// Of values alone, with nothing above others.
+    pub(crate) fn of_target(target: f64) -> Self {
+        Self {
+            index_bytes: 0,
             inline_bytes: 0,
             being_removed_bytes: 0,
             entries_above: 0.0,
             overwritten: 0.0,
             target,
-            copies_percent: Profile::COPIES_PERCENT,
-            oldest_snapshot,
+            copies_percent: super::Profile::COPIES_PERCENT,
+            oldest_snapshot: None,
             all_before: None,
             boundaries: Arc::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn pressure(target: f64, oldest_snapshot: Option<SeqNo>) -> SpacePressure {
+        SpacePressure { index_bytes: 200 * MIB, oldest_snapshot, ..SpacePressure::of_target(target) }
     }
 
     fn space(total: u64, drained: u64) -> ValueSpace {

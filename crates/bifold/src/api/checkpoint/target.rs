@@ -13,6 +13,7 @@ use bifold_contract::{Error, Result};
 use bifold_format::names;
 use bifold_io::{
     Dir, LockMode,
+    dir::above,
     fs::{FileLock, PathKind},
 };
 
@@ -214,11 +215,6 @@ pub(crate) fn check_place(from: &Dir, path: &Path, purpose: &Purpose) -> Result<
 /// The error for a path that is refused.
 pub(crate) fn refused(purpose: &Purpose, path: &Path, why: &str) -> Error {
     Error::invalid(purpose.directory, format!("{} {why}", path.display()))
-}
-
-/// The directory that `path` is in.
-fn above(path: &Path) -> &Path {
-    or_here(path.parent().unwrap_or(Path::new("")))
 }
 
 fn or_here(path: &Path) -> &Path {

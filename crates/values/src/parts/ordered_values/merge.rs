@@ -125,7 +125,11 @@ impl Merge {
 
     pub fn of_ingest(shared: &Arc<OrderedShared>, job: &RewriteJob) -> Self {
         let mut merge = Self::new(shared, job);
-        merge.is_ingest = !planted!("ingest_counts_early");
+        merge.is_ingest = true;
+        if planted!("ingest_counts_early") {
+            // Nor as what a flush writes, which does not count early either.
+            (merge.is_ingest, merge.source) = (false, IoSource::Compaction);
+        }
         merge
     }
 

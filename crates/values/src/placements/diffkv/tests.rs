@@ -15,7 +15,7 @@ use crate::{
         ordered_values::order::MergePolicy,
         value_files::{COLLECTED, OVERLAPS},
     },
-    placement::{Commits, GcContext, IndexView, Moved, RewrittenTables},
+    placement::{Moved, Scene},
     placements::SMALL,
 };
 use stage::{Row, Stage, job, values, with};
@@ -209,15 +209,9 @@ struct Moves<'a> {
     copied: &'a (dyn Fn() + Sync),
 }
 
-impl IndexView for Moves<'_> {
+impl Scene for Moves<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         Ok(self.places.0.hold().get(key).copied())
-    }
-}
-
-impl GcContext for Moves<'_> {
-    fn fit(&self, copies: &[u64]) -> Result<usize> {
-        Ok(copies.len())
     }
 
     fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
@@ -229,23 +223,6 @@ impl GcContext for Moves<'_> {
             }
         }
         Ok(Some(10_000))
-    }
-
-    fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
-        panic!("commits were held")
-    }
-
-    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
-        panic!("tables were rewritten")
-    }
-
-    fn install(
-        &self,
-        _copied: Option<SeqNo>,
-        _edit: &mut dyn FnMut() -> ValueEdit,
-        _in_force: &mut dyn FnMut(),
-    ) -> Result<()> {
-        panic!("an edit was installed")
     }
 }
 
@@ -266,24 +243,9 @@ fn overwritten_logs() -> (Stage, Places) {
     (stage, places)
 }
 
-fn pressure(target: f64) -> SpacePressure {
-    SpacePressure {
-        index_bytes: 0,
-        inline_bytes: 0,
-        being_removed_bytes: 0,
-        entries_above: 0.0,
-        overwritten: 0.0,
-        target,
-        copies_percent: Profile::COPIES_PERCENT,
-        oldest_snapshot: None,
-        all_before: None,
-        boundaries: Arc::default(),
-    }
-}
-
 /// Collects logs until nothing is worth it, so many at once. Returns what was collected, in order.
 fn collect_logs(stage: &mut Stage, places: &Places, at_once: usize) -> Vec<Vec<u64>> {
-    let pressure = pressure(1.5);
+    let pressure = SpacePressure::of_target(1.5);
     let mut collected = Vec::new();
     loop {
         let (mut jobs, mut claims) = (Vec::new(), Vec::new());
@@ -338,7 +300,7 @@ fn what_runs_is_not_collected_again() {
     let (stage, _) = overwritten_logs();
     let all: Vec<FileId> = stage.placement.ordered.files().in_use().iter().map(|file| file.id).collect();
     let pick = |target: f64, running: &[GcClaim]| {
-        stage.placement.pick(&pressure(target), running).map(|job| job.claim().clone())
+        stage.placement.pick(&SpacePressure::of_target(target), running).map(|job| job.claim().clone())
     };
     let first = pick(1.5, &[]).unwrap();
     let second = pick(1.5, std::slice::from_ref(&first)).unwrap();
@@ -391,6 +353,6 @@ fn copies_are_not_collected_before_moves_lead_to_them() {
 
 /// Whether GC may take any of these files.
 fn may_have_gc(stage: &Stage, files: &[Arc<ValueFile>]) -> bool {
-    let queue = stage.placement.explain(&pressure(1.05));
+    let queue = stage.placement.explain(&SpacePressure::of_target(1.05));
     files.iter().any(|file| queue.iter().any(|unit| unit.files.contains(&file.id)))
 }

@@ -155,14 +155,14 @@ mod tests {
         collections::BTreeMap,
     };
 
-    use bifold_contract::{Corruption, ValueEdit};
+    use bifold_contract::Corruption;
     use bifold_format::value;
     use bifold_io::memory::MemoryFs;
 
     use super::*;
     use crate::{
         parts::value_files::{COLD, scratch::value_files},
-        placement::{Commits, IndexView, RewrittenTables},
+        placement::{Commits, Scene},
         placements::{
             SMALL, Settings,
             hashkv::{HashKv, NO_REGION},
@@ -175,15 +175,9 @@ mod tests {
         after: Cell<usize>,
     }
 
-    impl IndexView for Fails {
+    impl Scene for Fails {
         fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
             Ok(self.places.borrow().get(key).copied())
-        }
-    }
-
-    impl GcContext for Fails {
-        fn fit(&self, copies: &[u64]) -> Result<usize> {
-            Ok(copies.len())
         }
 
         fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
@@ -204,19 +198,6 @@ mod tests {
                 }
             }
             act(&mut None).map(|()| true)
-        }
-
-        fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
-            panic!("tables were rewritten")
-        }
-
-        fn install(
-            &self,
-            _copied: Option<SeqNo>,
-            _edit: &mut dyn FnMut() -> ValueEdit,
-            _in_force: &mut dyn FnMut(),
-        ) -> Result<()> {
-            panic!("an edit was installed")
         }
     }
 

@@ -12,7 +12,7 @@ use bifold_io::memory::MemoryFs;
 use super::{options::Cold, regroup::regroup, units::FamilyUnit, *};
 use crate::{
     parts::value_files::scratch::value_files,
-    placement::{Commits, IndexView, Moved, RewrittenTables},
+    placement::{Commits, Moved, Scene},
     placements::SMALL,
 };
 
@@ -30,21 +30,7 @@ impl ShortOfRoom<'_> {
     }
 }
 
-impl IndexView for ShortOfRoom<'_> {
-    fn look_up(&self, _key: &[u8]) -> Result<Option<Pointer>> {
-        panic!("the index was asked")
-    }
-}
-
-impl GcContext for ShortOfRoom<'_> {
-    fn fit(&self, copies: &[u64]) -> Result<usize> {
-        Ok(copies.len())
-    }
-
-    fn relocate(&self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
-        panic!("the index was asked")
-    }
-
+impl Scene for ShortOfRoom<'_> {
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
         struct NotesMoves<'a>(&'a RefCell<Vec<Moved>>);
         impl Commits for NotesMoves<'_> {
@@ -63,19 +49,6 @@ impl GcContext for ShortOfRoom<'_> {
         let done = act(&mut NotesMoves(&self.committed));
         assert!(done.is_ok(), "what fails here ends writes: {done:?}");
         Ok(true)
-    }
-
-    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
-        panic!("tables were rewritten")
-    }
-
-    fn install(
-        &self,
-        _copied: Option<SeqNo>,
-        _edit: &mut dyn FnMut() -> ValueEdit,
-        _in_force: &mut dyn FnMut(),
-    ) -> Result<()> {
-        panic!("an edit was installed")
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{
         budget::Memory,
         value_files::{FileAccess, StoreContext},
     },
-    placement::{Commits, GcContext, GcOutcome, IndexView, Moved, RewrittenTables},
+    placement::{GcOutcome, Scene},
     store::ValueStore,
 };
 
@@ -25,35 +25,8 @@ struct Installs<'a> {
     installed: RefCell<Vec<ValueEdit>>,
 }
 
-impl IndexView for Installs<'_> {
-    fn look_up(&self, _key: &[u8]) -> Result<Option<Pointer>> {
-        panic!("the index was asked")
-    }
-}
-
-impl GcContext for Installs<'_> {
-    fn fit(&self, copies: &[u64]) -> Result<usize> {
-        Ok(copies.len())
-    }
-
-    fn relocate(&self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
-        panic!("the index was written to")
-    }
-
-    fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
-        panic!("commits were held")
-    }
-
-    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
-        panic!("tables were rewritten")
-    }
-
-    fn install(
-        &self,
-        _copied: Option<SeqNo>,
-        edit: &mut dyn FnMut() -> ValueEdit,
-        in_force: &mut dyn FnMut(),
-    ) -> Result<()> {
+impl Scene for Installs<'_> {
+    fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
         let stage = &mut **self.stage.borrow_mut();
         (self.meanwhile)(stage);
         let edit = edit();
@@ -208,18 +181,7 @@ fn open_to_replay(
 
 /// Pressure with so many of all entries above others.
 fn pressure(entries_above: f64) -> SpacePressure {
-    SpacePressure {
-        index_bytes: 0,
-        inline_bytes: 0,
-        being_removed_bytes: 0,
-        entries_above,
-        overwritten: 0.0,
-        target: 1.5,
-        copies_percent: Profile::COPIES_PERCENT,
-        oldest_snapshot: None,
-        all_before: None,
-        boundaries: Arc::default(),
-    }
+    SpacePressure { entries_above, ..SpacePressure::of_target(1.5) }
 }
 
 /// All as long as each other.

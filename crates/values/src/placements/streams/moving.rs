@@ -374,7 +374,7 @@ mod tests {
     use super::{super::Streams, *};
     use crate::{
         parts::value_files::scratch::value_files,
-        placement::{Commits, IndexView, Moved, Placement, Profile, RewrittenTables, SpacePressure},
+        placement::{Moved, Placement, Scene, SpacePressure},
         placements::{SMALL, Settings},
     };
 
@@ -385,35 +385,16 @@ mod tests {
         added: RefCell<Vec<ValueFileMeta>>,
     }
 
-    impl IndexView for AgedIndex {
+    impl Scene for AgedIndex {
         fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
             Ok(self.places.get(key).copied())
-        }
-    }
-
-    impl GcContext for AgedIndex {
-        fn fit(&self, copies: &[u64]) -> Result<usize> {
-            Ok(copies.len())
         }
 
         fn relocate(&self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
             Ok(Some(self.last_commit))
         }
 
-        fn hold_commits(&self, _act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
-            panic!("commits were held")
-        }
-
-        fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
-            panic!("tables were rewritten")
-        }
-
-        fn install(
-            &self,
-            _copied: Option<SeqNo>,
-            edit: &mut dyn FnMut() -> ValueEdit,
-            in_force: &mut dyn FnMut(),
-        ) -> Result<()> {
+        fn install(&self, edit: &mut dyn FnMut() -> ValueEdit, in_force: &mut dyn FnMut()) -> Result<()> {
             self.added.borrow_mut().extend(edit().added);
             in_force();
             Ok(())
@@ -432,18 +413,7 @@ mod tests {
             index.places.insert(key.to_vec(), files.append(&file, &record).unwrap());
         }
         let streams = Streams::open(&files, &Settings::new(SMALL)).unwrap();
-        let pressure = SpacePressure {
-            index_bytes: 0,
-            inline_bytes: 0,
-            being_removed_bytes: 0,
-            entries_above: 0.0,
-            overwritten: 0.0,
-            target: 1.5,
-            copies_percent: Profile::COPIES_PERCENT,
-            oldest_snapshot: None,
-            all_before: Some(file.id + 1),
-            boundaries: Arc::default(),
-        };
+        let pressure = SpacePressure { all_before: Some(file.id + 1), ..SpacePressure::of_target(1.5) };
         streams.pick(&pressure, &[]).unwrap().run(&index).unwrap();
         let mut added = index.added.into_inner();
         added.retain(|meta| meta.class == COLLECTED);
