@@ -18,6 +18,7 @@ use crate::{
     },
     background::bed::Bed,
     commit::{
+        memory::MEMTABLES_MAX,
         op::{Act, Op},
         slow::Laps,
     },
@@ -230,5 +231,35 @@ fn what_gc_commits_of_long_operands_fits_into_memtables() {
     for n in 0..KEYS {
         let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
         assert_eq!(found.as_deref(), Some(&[&value(n)[..], &operand].concat()[..]), "key {n}");
+    }
+}
+
+/// No other thread would write them, and how much a run moves has no limit.
+#[test]
+fn gc_in_the_thread_of_a_caller_writes_the_memtables_that_it_fills() {
+    const COUNT: u32 = 24_000;
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
+        let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
+        keyspace.values.file_bytes = 2 << 20;
+        let bed = Bed::of(Options {
+            workers: Workers::Caller,
+            memtable_bytes: MEMTABLE_BYTES as u64,
+            keyspace,
+            ..Options::default()
+        });
+        let (engine, tree) = (&bed.engine, &bed.tree);
+        let of = |n: u32| vec![n as u8; 300];
+        bed.fill((0..COUNT).map(|n| (n, of(n))));
+        engine.waits.run_due_work().unwrap();
+        let (job, tables) = (pick(&bed), || tree.view().version.tables().count());
+        let before = tables();
+        engine.gc.gc(tree, &*job, Means::Free).unwrap();
+        let sealed = tree.view().sealed.len();
+        assert!(sealed < MEMTABLES_MAX, "{placement:?}: {sealed} memtables wait to be written");
+        assert!(tables() > before + 1, "{placement:?}: too little has moved");
+        for n in (0..COUNT).step_by(100) {
+            let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
+            assert_eq!(found.as_deref(), Some(&of(n)[..]), "{placement:?}: key {n}");
+        }
     }
 }
