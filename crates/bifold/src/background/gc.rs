@@ -84,7 +84,8 @@ impl Verbs<'_> {
 impl IndexView for Verbs<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.lookups.set(self.lookups.get() + 1);
-        let current = self.with.reader.current_pointer(self.tree, key);
+        // If the value cannot be moved, that is found out before anything is copied.
+        let current = self.with.moves.look_up(self.tree, key, &self.claim.files);
         note_unreadable(self.tree, current)
     }
 

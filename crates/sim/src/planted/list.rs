@@ -126,6 +126,7 @@ const EXPIRED_TAGS: Test = Test::Integration("bifold", "all", "expiry::values_in
 const UNKNOWN_TAGS: Test = Test::Integration("bifold", "all", "values::cold_log::a_range_delete");
 const LONG_OPERANDS: Test = Test::Unit("bifold", "gc::tests::what_gc_commits");
 const CALLERS_GC: Test = Test::Unit("bifold", "gc::tests::gc_in_the_thread_of_a_caller");
+const TOO_LONG_OPERANDS: Test = Test::Unit("bifold", "gc::tests::a_value_below_operands");
 
 const DECIDED_ROOM: Test = Test::Unit("bifold", "filter::tests::what_is_decided");
 const SEVERAL_SLOTS: Test = Test::Unit("bifold-io", "fault_tests::several_slots");
@@ -411,6 +412,7 @@ pub const ALL: &[Planted] = &[
     bug("tags_are_not_asked", EXPIRED_TAGS),
     bug("log_learns_from_tags_alone", UNKNOWN_TAGS),
     bug("gc_commits_without_bound", LONG_OPERANDS),
+    bug("gc_commits_any_length", TOO_LONG_OPERANDS),
     bug("gc_leaves_memtables_full", CALLERS_GC),
     bug("filter_asks_for_no_room", DECIDED_ROOM),
     bug("slots_go_back_at_once", SEVERAL_SLOTS),
