@@ -198,12 +198,12 @@ pub(crate) struct Held<'a> {
 }
 
 impl Commits for Held<'_> {
-    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
+    fn commit(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
         if self.asks_index {
             // Those that have vanished since must not come back, and the others keep instants and operands.
             let mut left = moves;
             while !left.is_empty() {
-                let checked = self.commit_current(left, &mut |_| {})?;
+                let checked = self.commit_current(left, refused)?;
                 left = &left[checked..];
             }
         } else {
