@@ -344,9 +344,9 @@ fn cannot_combine((keyspace, key): (&str, &[u8]), operator: &str, reason: &str) 
 fn cannot_move(path: &Path, (keyspace, key): (&str, &[u8]), (bytes, bytes_max): (u64, u64)) -> String {
     format!(
         "{}: garbage collection leaves this file as it is until the database is closed: the operands of key `{}` of \
-         keyspace `{keyspace}` are written again with its value, which takes a commit of {bytes} bytes, and the limit is \
-         {bytes_max}; put or delete the key, or compact the keyspace, which combines operands, and open the database \
-         again",
+         keyspace `{keyspace}` are written again with its value, which takes a commit of {bytes} bytes, and the limit \
+         is {bytes_max}; put or delete the key, or compact the keyspace, which combines operands, and open the \
+         database again",
         path.display(),
         shown(key)
     )
@@ -354,8 +354,9 @@ fn cannot_move(path: &Path, (keyspace, key): (&str, &[u8]), (bytes, bytes_max): 
 
 fn too_large(bytes: u64, bytes_max: u64) -> String {
     format!(
-        "open transactions and write caches would take {bytes} bytes, they may take {bytes_max}; nothing was committed; \
-         split the transaction, read less in it, end others, or raise `transaction_bytes_max` or `memory_limit`"
+        "open transactions and write caches would take {bytes} bytes, they may take {bytes_max}; nothing was \
+         committed; split the transaction, read less in it, end others, or raise `transaction_bytes_max` or \
+         `memory_limit`"
     )
 }
 

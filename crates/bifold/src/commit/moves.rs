@@ -256,7 +256,8 @@ impl Held<'_> {
     }
 
     /// Commits the moves whose old address is still the newest of its key: of the first, until those and the operands
-    /// above them fill a memtable, or would be too much for one commit. Returns how many it has looked at, at least one.
+    /// above them fill a memtable, or would be too much for one commit. Returns how many it has looked at, at least
+    /// one.
     pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<usize> {
         let (tree, committer) = (self.tree, &*self.moves.committer);
         let bytes_max = self.moves.bytes_max.load(Relaxed);

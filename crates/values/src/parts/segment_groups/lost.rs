@@ -34,8 +34,8 @@ impl Group {
         bytes - lost
     }
 
-    /// GC of the group has ended, and has counted its segments anew. What was lost meanwhile of the files that it has now
-    /// counts again.
+    /// GC of the group has ended, and has counted its segments anew. What was lost meanwhile of the files that it has
+    /// now counts again.
     pub fn end_gc(&mut self) {
         self.busy = false;
         for (file, bytes) in take(&mut self.lost) {
