@@ -110,6 +110,21 @@ pub enum Error {
         /// What it says.
         reason: String,
     },
+    /// A separated value cannot move: the operands above it are written again with its new address, and they are too
+    /// long for one commit. Nothing was changed. Garbage collection leaves out the file of the value until the database
+    /// is closed.
+    OperandsTooLong {
+        /// The file that has the value.
+        path: PathBuf,
+        /// The keyspace.
+        keyspace: String,
+        /// The key.
+        key: Box<[u8]>,
+        /// Bytes of the commit.
+        bytes: u64,
+        /// The most that it may have.
+        bytes_max: u64,
+    },
     /// Open transactions, and write caches, would take more memory than they may. Nothing of this one was committed,
     /// and nothing was changed by the call that returned this.
     TransactionTooLarge {
@@ -207,11 +222,12 @@ impl Error {
     }
 
     /// Whether something that is stored cannot be read: it is damaged, or the system does not give it. Who only read
-    /// has changed nothing by that. A process that has too few descriptors or too little memory could read it later.
+    /// has changed nothing by that. A process that has too few descriptors or too little memory could read it later. A
+    /// value that garbage collection cannot move counts as such: its file is left out in the same way.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         match self {
-            Self::Corruption { .. } => true,
+            Self::Corruption { .. } | Self::OperandsTooLong { .. } => true,
             Self::Io { op: "read" | "open", source, .. } => {
                 let is_short = source.raw_os_error().is_some_and(|code| SHORT_OF_RESOURCES.contains(&code));
                 !is_short && source.kind() != io::ErrorKind::OutOfMemory && !self.is_full()
@@ -229,6 +245,7 @@ impl Error {
             | Self::Locked { path }
             | Self::NotFound { path }
             | Self::NewerFormat { path, .. }
+            | Self::OperandsTooLong { path, .. }
             | Self::Full { path, .. } => Some(path),
             Self::Poisoned { cause } => cause.path(),
             Self::InvalidArgument { .. }
@@ -298,12 +315,10 @@ impl fmt::Display for Error {
                  committed; begin again, or use `Db::transact`, which does",
                 shown(key)
             ),
-            Self::TransactionTooLarge { bytes, bytes_max } => write!(
-                f,
-                "open transactions and write caches would take {bytes} bytes, they may take {bytes_max}; nothing was \
-                 committed; split the transaction, read less in it, end others, or raise `transaction_bytes_max` or \
-                 `memory_limit`"
-            ),
+            Self::OperandsTooLong { path, keyspace, key, bytes, bytes_max } => {
+                f.write_str(&cannot_move(path, (keyspace, key), (*bytes, *bytes_max)))
+            }
+            Self::TransactionTooLarge { bytes, bytes_max } => f.write_str(&too_large(*bytes, *bytes_max)),
             Self::ChangesGone { since, first } => write!(
                 f,
                 "the changes after {since} are no longer there, the first one that is has number {first}: read the \
@@ -323,6 +338,25 @@ fn cannot_combine((keyspace, key): (&str, &[u8]), operator: &str, reason: &str) 
         "merge operator `{operator}` cannot combine what key `{}` of keyspace `{keyspace}` has: {reason}; put or \
          delete the key, or open the database with an operator that can",
         shown(key)
+    )
+}
+
+fn cannot_move(path: &Path, (keyspace, key): (&str, &[u8]), (bytes, bytes_max): (u64, u64)) -> String {
+    format!(
+        "{}: garbage collection leaves this file as it is until the database is closed: the operands of key `{}` of \
+         keyspace `{keyspace}` are written again with its value, which takes a commit of {bytes} bytes, and the limit \
+         is {bytes_max}; put or delete the key, or compact the keyspace, which combines operands, and open the \
+         database again",
+        path.display(),
+        shown(key)
+    )
+}
+
+fn too_large(bytes: u64, bytes_max: u64) -> String {
+    format!(
+        "open transactions and write caches would take {bytes} bytes, they may take {bytes_max}; nothing was \
+         committed; split the transaction, read less in it, end others, or raise `transaction_bytes_max` or \
+         `memory_limit`"
     )
 }
 

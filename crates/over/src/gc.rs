@@ -103,7 +103,7 @@ struct Held<'a, I> {
 }
 
 impl<I: ForeignIndex> Commits for Held<'_, I> {
-    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
+    fn commit(&mut self, moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
         self.core.commit_moves(self.log, &moves.iter().collect::<Vec<_>>())?;
         Ok(self.core.visible.load(Acquire))
     }

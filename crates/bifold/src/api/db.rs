@@ -308,7 +308,7 @@ impl Db {
     /// Garbage-collects all separated values, whatever the space target, and waits for the end. Reads all values.
     ///
     /// # Errors
-    /// As [`Db::sync`]; corruption.
+    /// As [`Db::sync`]; corruption; [`OperandsTooLong`](crate::Error::OperandsTooLong).
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().health.takes_writes()?;
         let trees = self.engine().trees.all().to_vec();

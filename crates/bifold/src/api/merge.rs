@@ -103,7 +103,7 @@ impl MergeOperator {
         };
         match catch_unwind(AssertUnwindSafe(|| combine(key, older, newer))) {
             Ok(Ok(value)) if value.len() > MAX_VALUE_LEN => {
-                Err(format!("the result has {} bytes, more than a value may have", value.len()))
+                Err(format!("the result has {} bytes, a value has at most {MAX_VALUE_LEN}", value.len()))
             }
             Ok(answer) => answer,
             Err(_) => Err("it panicked".to_owned()),

@@ -1,19 +1,22 @@
 //! Commits the moves of GC: see [`gc`](crate::background::gc).
 
-use std::sync::{Arc, MutexGuard, atomic::Ordering::Relaxed};
+use std::sync::{
+    Arc, MutexGuard,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-use bifold_contract::{Result, SeqNo, expiry, planted};
-use bifold_format::pointer;
+use bifold_contract::{Error, FileId, Pointer, Result, SeqNo, expiry, planted};
+use bifold_format::{names, pointer};
 use bifold_values::placement::{Commits, Moved};
 
 use crate::{
     api::{expiry::put_until, options::Durability},
     background::{filter::Decided, left_out::note_unreadable},
     commit::{
-        op::{Act, Op},
+        op::{Act, Op, bytes_on},
         slow::Laps,
         wal::Wal,
-        write::Committer,
+        write::{COMMIT_BYTES_MAX, Committer},
     },
     read::{get::Reader, operands::Chain, stored::Stored},
     state::tree::Tree,
@@ -23,14 +26,61 @@ use crate::{
 pub(crate) struct MoveCommits {
     pub reader: Arc<Reader>,
     pub committer: Arc<Committer>,
+    /// The largest commit of a new address and the operands above it: what one record of the log can hold. Tests lower
+    /// it.
+    pub bytes_max: AtomicU64,
 }
 
 impl MoveCommits {
+    pub fn new(reader: &Arc<Reader>, committer: &Arc<Committer>) -> Self {
+        let bytes_max = AtomicU64::new(COMMIT_BYTES_MAX);
+        Self { reader: Arc::clone(reader), committer: Arc::clone(committer), bytes_max }
+    }
+
     /// Returns once the commit or ingest under way has been applied and readers see it. Its values are in files
     /// already, perhaps in files that were picked because they are full, and the index is asked which addresses lead
     /// there.
     pub fn wait_for_commit(&self) {
         drop(self.committer.wal.hold());
+    }
+
+    /// The current address of `key`, as [`Reader::current_pointer`] says. If that is in one of `files`, its value is to
+    /// be moved.
+    ///
+    /// # Errors
+    /// Those of a read, and [`Error::OperandsTooLong`] if the value cannot be moved.
+    pub fn look_up(&self, tree: &Tree, key: &[u8], files: &[FileId]) -> Result<Option<Pointer>> {
+        let Some(chain) = self.reader.chain(tree, key, |_| Ok(false))? else { return Ok(None) };
+        if files.contains(&chain.pointer.file) {
+            self.bytes_to_move(tree, key, &chain)?;
+        }
+        Ok(Some(chain.pointer))
+    }
+
+    /// What the index has of a value that is to be moved, and the bytes that a commit takes for it; `None` if its old
+    /// address is not the newest of its key.
+    fn chain_of(&self, tree: &Tree, moved: &Moved) -> Result<Option<(Chain, u64)>> {
+        let (key, mut bytes) = (&moved.key[..], 0);
+        let chain = self.reader.chain(tree, key, |found| {
+            let is_current = found.pointer == moved.from;
+            if is_current {
+                bytes = self.bytes_to_move(tree, key, found)?;
+            }
+            Ok(is_current)
+        })?;
+        Ok(chain.filter(|chain| chain.pointer == moved.from).map(|chain| (chain, bytes)))
+    }
+
+    /// Bytes of a commit that gives a value its new address and writes the operands above it again. A crash must not
+    /// lose some of them, so they are one record of the log.
+    fn bytes_to_move(&self, tree: &Tree, key: &[u8], chain: &Chain) -> Result<u64> {
+        let bytes = bytes_on(key, 1 + chain.above, chain.above_bytes);
+        let bytes_max = self.bytes_max.load(Relaxed);
+        if bytes <= bytes_max || planted!("gc_commits_any_length") {
+            return Ok(bytes);
+        }
+        let path = self.reader.dir.path().join(names::value(chain.pointer.file));
+        Err(Error::OperandsTooLong { path, keyspace: tree.name.clone(), key: key.into(), bytes, bytes_max })
     }
 
     /// Calls `act` with the commit lock held, while there is a memtable for what it commits. Returns the newest
@@ -148,12 +198,12 @@ pub(crate) struct Held<'a> {
 }
 
 impl Commits for Held<'_> {
-    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
+    fn commit(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
         if self.asks_index {
             // Those that have vanished since must not come back, and the others keep instants and operands.
             let mut left = moves;
             while !left.is_empty() {
-                let checked = self.commit_current(left, &mut |_| {})?;
+                let checked = self.commit_current(left, refused)?;
                 left = &left[checked..];
             }
         } else {
@@ -206,35 +256,34 @@ impl Held<'_> {
     }
 
     /// Commits the moves whose old address is still the newest of its key: of the first, until those and the operands
-    /// above them fill a memtable. Returns how many it has looked at, at least one.
+    /// above them fill a memtable, or would be too much for one commit. Returns how many it has looked at, at least
+    /// one.
     pub fn commit_current(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<usize> {
         let (tree, committer) = (self.tree, &*self.moves.committer);
-        let mut found = Vec::with_capacity(moves.len());
-        let mut bytes = 0;
+        let bytes_max = self.moves.bytes_max.load(Relaxed);
+        let (mut current, mut chains, mut overwritten) = (Vec::with_capacity(moves.len()), Vec::new(), Vec::new());
+        let (mut checked, mut bytes) = (0, 0);
         for moved in moves {
-            let chain = note_unreadable(tree, self.moves.reader.chain(tree, &moved.key))?;
-            let operands = chain.as_ref().map_or(&[][..], |chain| &chain.operands[..]);
-            let op = |operand: &[u8]| Op { tree, key: &moved.key, act: Act::Merge(operand) }.memtable_bytes();
-            bytes += op(&[]) + operands.iter().map(|operand| op(operand)).sum::<u64>();
-            found.push((moved, chain));
+            let found = note_unreadable(tree, self.moves.chain_of(tree, moved))?;
+            let more = found.as_ref().map_or(0, |(_, bytes)| *bytes);
+            if checked > 0 && bytes + more > bytes_max {
+                break;
+            }
+            checked += 1;
+            bytes += more;
+            match found {
+                Some((chain, _)) => {
+                    current.push(moved.clone());
+                    chains.push(chain);
+                }
+                None => overwritten.push(moved),
+            }
             // Above a separated value operands only grow, so those of a few hundred keys may be any number of bytes.
             if bytes >= committer.memtable_bytes && !planted!("gc_commits_without_bound") {
                 break;
             }
         }
-        let checked = found.len();
         committer.counters.gc.lookups.fetch_add(checked as u64, Relaxed);
-        let (mut current, mut overwritten) = (Vec::with_capacity(checked), Vec::new());
-        let mut chains = Vec::new();
-        for (moved, found) in found {
-            match found {
-                Some(chain) if chain.pointer == moved.from => {
-                    current.push(moved.clone());
-                    chains.push(chain);
-                }
-                _ => overwritten.push(moved),
-            }
-        }
         self.moves.write_back(&mut self.wal, tree, &current, &chains)?;
         overwritten.into_iter().for_each(refused);
         Ok(checked)

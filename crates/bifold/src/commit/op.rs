@@ -46,6 +46,11 @@ pub(crate) enum Act<'a> {
 /// Bytes that an operation may take in addition to its key and value: log header and memtable node.
 const OP_OVERHEAD_BYTES: u64 = 64;
 
+/// Bytes that so many operations on this key add, whose payloads have so many bytes in all.
+pub(crate) fn bytes_on(key: &[u8], count: usize, payload_bytes: u64) -> u64 {
+    count as u64 * (key.len() as u64 + OP_OVERHEAD_BYTES) + payload_bytes
+}
+
 impl Op<'_> {
     /// Checks the sizes of key and value, and whether the keyspace takes such an operation.
     ///

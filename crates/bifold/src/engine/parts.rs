@@ -350,7 +350,7 @@ impl Parts {
         let (reader, waits, syncs) = (Arc::new(of.reader()), Arc::new(of.waits()), Arc::new(of.syncs()));
         let committer = Arc::new(of.committer(&waits, &syncs));
         let outcomes = Arc::new(of.outcomes());
-        let moves = Arc::new(MoveCommits { reader: Arc::clone(&reader), committer: Arc::clone(&committer) });
+        let moves = Arc::new(MoveCommits::new(&reader, &committer));
         let (flusher, compactor) = (Arc::new(of.flusher(&waits, &syncs)), Arc::new(of.compactor(&moves)));
         let rewrites = Arc::new(of.rewrites(&waits, &outcomes, (&flusher, &compactor)));
         let reclaims = Arc::new(of.reclaims(&syncs));

@@ -427,7 +427,7 @@ impl Reader {
     /// # Errors
     /// I/O errors and corruption.
     pub fn current_pointer(&self, tree: &Tree, key: &[u8]) -> Result<Option<Pointer>> {
-        Ok(self.chain(tree, key)?.map(|chain| chain.pointer))
+        Ok(self.chain(tree, key, |_| Ok(false))?.map(|chain| chain.pointer))
     }
 
     /// The value behind an encoded pointer that an open snapshot sees.

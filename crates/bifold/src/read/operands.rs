@@ -65,7 +65,11 @@ pub(crate) struct Chain {
     pub pointer: Pointer,
     /// When the value expires. It may have.
     pub expires_at: Option<Millis>,
-    /// Operands above it, the oldest first.
+    /// How many operands are above it.
+    pub above: usize,
+    /// Their bytes.
+    pub above_bytes: u64,
+    /// The operands, the oldest first, if they were asked for.
     pub operands: Vec<Value>,
 }
 
@@ -239,18 +243,33 @@ impl Reader {
         Ok(Looked::Answer(value))
     }
 
-    /// The newest separated value of `key`, with the operands above it, expired or not.
+    /// The newest separated value of `key`, with the operands above it, expired or not. The operands are copied only if
+    /// that is wanted: they may be any number of bytes.
     ///
     /// # Errors
-    /// I/O errors and corruption.
-    pub fn chain(&self, tree: &Tree, key: &[u8]) -> Result<Option<Chain>> {
+    /// I/O errors and corruption, and those of `wants_operands`.
+    pub fn chain(
+        &self,
+        tree: &Tree,
+        key: &[u8],
+        wants_operands: impl FnOnce(&Chain) -> Result<bool>,
+    ) -> Result<Option<Chain>> {
         let (view, mut expires_at) = (tree.view(), None);
         let found = self.walk(&view, (key, LeftValues::PassedBy), Sight::STORED, &mut expires_at)?;
         let Some(pointer) = found.encoded_pointer().map(|encoded| decode_pointer(tree, encoded)).transpose()? else {
             return Ok(None);
         };
-        let operands = found.operands.iter().rev().map(|operand| Value::copy_of(operand.as_ref())).collect();
-        Ok(Some(Chain { pointer, expires_at, operands }))
+        let bytes_of = |operand: &Payload<'_>| {
+            let bytes: &[u8] = operand.as_ref();
+            bytes.len() as u64
+        };
+        let (above, above_bytes) = (found.operands.len(), found.operands.iter().map(bytes_of).sum());
+        let mut chain = Chain { pointer, expires_at, above, above_bytes, operands: Vec::new() };
+        if wants_operands(&chain)? {
+            let copy = |operand: &Payload<'_>| Value::copy_of(operand.as_ref());
+            chain.operands = found.operands.iter().rev().map(copy).collect();
+        }
+        Ok(Some(chain))
     }
 }
 

@@ -125,6 +125,10 @@ const INGEST_SPACE: Test = Test::Unit("bifold", "ingest::tests::nothing_counts")
 const EXPIRED_TAGS: Test = Test::Integration("bifold", "all", "expiry::values_in_a_cold_log");
 const UNKNOWN_TAGS: Test = Test::Integration("bifold", "all", "values::cold_log::a_range_delete");
 const LONG_OPERANDS: Test = Test::Unit("bifold", "gc::tests::what_gc_commits");
+const VANISHED_BEFORE: Test = Test::Unit("bifold-values", "hashkv::tests::what_vanishes_before");
+const VANISHED_SINCE: Test = Test::Unit("bifold-values", "hashkv::tests::what_vanishes_once");
+const CALLERS_GC: Test = Test::Unit("bifold", "gc::tests::gc_in_the_thread_of_a_caller");
+const TOO_LONG_OPERANDS: Test = Test::Unit("bifold", "gc::tests::a_value_below_operands");
 
 const DECIDED_ROOM: Test = Test::Unit("bifold", "filter::tests::what_is_decided");
 const SEVERAL_SLOTS: Test = Test::Unit("bifold-io", "fault_tests::several_slots");
@@ -410,6 +414,10 @@ pub const ALL: &[Planted] = &[
     bug("tags_are_not_asked", EXPIRED_TAGS),
     bug("log_learns_from_tags_alone", UNKNOWN_TAGS),
     bug("gc_commits_without_bound", LONG_OPERANDS),
+    bug("gc_commits_any_length", TOO_LONG_OPERANDS),
+    bug("gc_leaves_memtables_full", CALLERS_GC),
+    bug("vanished_moves_count", VANISHED_BEFORE),
+    bug("losses_during_gc_are_forgotten", VANISHED_SINCE),
     bug("filter_asks_for_no_room", DECIDED_ROOM),
     bug("slots_go_back_at_once", SEVERAL_SLOTS),
     bug("appends_without_reserve", LEFT_APPENDS),

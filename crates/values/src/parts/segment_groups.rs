@@ -22,6 +22,7 @@
 //! for which there are not even 2 bits has no filter until its next GC, as after a start.
 
 mod arrivals;
+mod lost;
 mod seen;
 mod segment;
 
@@ -116,12 +117,15 @@ pub struct Group {
     pub tag_bytes: u64,
     /// GC is running on it.
     pub busy: bool,
+    /// What was lost of the hot segment, or of files that are not in the group, since that began: by file, bytes.
+    lost: BTreeMap<FileId, u64>,
 }
 
 impl Group {
     fn new(region: Region, clock: u64, budget: &Arc<Budget>) -> Self {
         let [hot, cold] = [(); 2].map(|()| Segment::new(clock, budget));
-        Self { region, hot, cold, tagged: Segment::without_keys(clock, budget), tag_bytes: 0, busy: false }
+        let (tagged, lost) = (Segment::without_keys(clock, budget), BTreeMap::new());
+        Self { region, hot, cold, tagged, tag_bytes: 0, busy: false, lost }
     }
 
     /// Bytes in it.
@@ -142,22 +146,6 @@ impl Group {
         if !self.hot.ended(hash, bytes) {
             self.end_older(hash);
         }
-    }
-
-    /// Counts a value of so many bytes as dead, if it is in a file of the group or in none: then it is tagged, or its
-    /// file was collected since. Returns how many of the bytes are not known as live here.
-    pub fn lose(&mut self, file: FileId, bytes: u64) -> u64 {
-        let has = |segment: &Segment| segment.files.iter().any(|of| of.id == file);
-        let segment = match () {
-            () if has(&self.hot) => &mut self.hot,
-            () if has(&self.cold) => &mut self.cold,
-            () if self.tag_bytes > 0 => &mut self.tagged,
-            () => return bytes,
-        };
-        let lost = bytes.min(segment.live);
-        segment.live -= lost;
-        segment.dead += lost;
-        bytes - lost
     }
 
     /// Whether there may be a record of the key.
@@ -311,6 +299,8 @@ impl Groups {
             tagged: old.tagged.half(),
             tag_bytes: old.tag_bytes / 2,
             busy: old.busy,
+            // No group splits while GC runs on it.
+            lost: BTreeMap::new(),
         };
         let new = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
         self.groups[at] = half(low);

@@ -171,12 +171,12 @@ pub trait GcContext: IndexView {
 /// Commits, while all others wait.
 pub trait Commits {
     /// Commits these moves. They are compared with the index only if [`IndexView::must_be_asked`]: those whose old
-    /// address is not the newest are then left out. Returns a sequence number that they, and everything
-    /// committed before, are below or at.
+    /// address is not the newest are then left out, and `refused` is called for each. Returns a sequence number that
+    /// they, and everything committed before, are below or at.
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes.
-    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo>;
+    fn commit(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo>;
 }
 
 /// Which tables a GC job has rewritten.

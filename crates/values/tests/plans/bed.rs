@@ -251,7 +251,7 @@ impl GcContext for Context<'_> {
         let (current, old): (Vec<Moved>, Vec<Moved>) =
             moves.iter().cloned().partition(|moved| self.look_up(&moved.key).ok().flatten() == Some(moved.from));
         old.iter().for_each(refused);
-        Held(self).commit(&current).map(Some)
+        Held(self).commit(&current, &mut |_| {}).map(Some)
     }
 
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
@@ -281,7 +281,7 @@ impl GcContext for Context<'_> {
 struct Held<'a, 'b>(&'a Context<'b>);
 
 impl Commits for Held<'_, '_> {
-    fn commit(&mut self, moves: &[Moved]) -> Result<SeqNo> {
+    fn commit(&mut self, moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
         let bed = &mut **self.0.0.borrow_mut();
         for moved in moves {
             bed.last += 1;

@@ -10,6 +10,8 @@ use std::{
     time::Duration,
 };
 
+use bifold_contract::Error;
+
 use super::*;
 use crate::{
     api::{
@@ -18,6 +20,7 @@ use crate::{
     },
     background::bed::Bed,
     commit::{
+        memory::MEMTABLES_MAX,
         op::{Act, Op},
         slow::Laps,
     },
@@ -230,5 +233,78 @@ fn what_gc_commits_of_long_operands_fits_into_memtables() {
     for n in 0..KEYS {
         let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
         assert_eq!(found.as_deref(), Some(&[&value(n)[..], &operand].concat()[..]), "key {n}");
+    }
+}
+
+/// No other thread would write them, and how much a run moves has no limit.
+#[test]
+fn gc_in_the_thread_of_a_caller_writes_the_memtables_that_it_fills() {
+    const COUNT: u32 = 24_000;
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
+        let mut keyspace = KeyspaceOptions { placement, ..KeyspaceOptions::default() };
+        keyspace.values.file_bytes = 2 << 20;
+        let bed = Bed::of(Options {
+            workers: Workers::Caller,
+            memtable_bytes: MEMTABLE_BYTES as u64,
+            keyspace,
+            ..Options::default()
+        });
+        let (engine, tree) = (&bed.engine, &bed.tree);
+        let of = |n: u32| vec![n as u8; 300];
+        bed.fill((0..COUNT).map(|n| (n, of(n))));
+        engine.waits.run_due_work().unwrap();
+        let (job, tables) = (pick(&bed), || tree.view().version.tables().count());
+        let before = tables();
+        engine.gc.gc(tree, &*job, Means::Free).unwrap();
+        let sealed = tree.view().sealed.len();
+        assert!(sealed < MEMTABLES_MAX, "{placement:?}: {sealed} memtables wait to be written");
+        assert!(tables() > before + 1, "{placement:?}: too little has moved");
+        for n in (0..COUNT).step_by(100) {
+            let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
+            assert_eq!(found.as_deref(), Some(&of(n)[..]), "{placement:?}: key {n}");
+        }
+    }
+}
+
+/// Such a commit would be no record of the log, and without all of the operands the value would be another one.
+#[test]
+fn a_value_below_operands_too_long_for_one_commit_stays_and_the_others_move() {
+    const OPERAND_BYTES: usize = 1000;
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
+        let merge = Some(MergeOperator::append());
+        let mut keyspace = KeyspaceOptions { placement, merge, ..KeyspaceOptions::default() };
+        keyspace.values.file_bytes = 16 << 10;
+        let bed = Bed::of(Options {
+            workers: Workers::Threads(2),
+            memtable_bytes: MEMTABLE_BYTES as u64,
+            keyspace,
+            ..Options::default()
+        });
+        let (engine, tree) = (&bed.engine, &bed.tree);
+        bed.fill((0..KEYS).map(|n| (n, value(n))));
+        bed.flush().unwrap();
+        let operands = [1, 2, 3].map(|n: u8| vec![n; OPERAND_BYTES]);
+        for operand in &operands {
+            let op = Op { tree, key: &0u32.to_be_bytes(), act: Act::Merge(operand) };
+            engine.commit(&[op], Durability::Buffered).unwrap();
+        }
+        // The limit itself would take 2 GiB of operands.
+        engine.gc.moves.bytes_max.store(2000, Relaxed);
+        let moved_before = engine.gc.counters.gc.moved_bytes.load(Relaxed);
+        let refused = engine.gc.gc_all(tree);
+        let is_told = matches!(
+            &refused,
+            Err(Error::OperandsTooLong { keyspace, key, bytes_max: 2000, .. })
+                if keyspace == "k" && **key == 0u32.to_be_bytes()
+        );
+        assert!(is_told, "{placement:?}: {refused:?}");
+        assert_eq!(tree.left_out().len(), 1, "{placement:?}: {:?}", tree.left_out());
+        engine.health.well().unwrap();
+        assert!(engine.gc.counters.gc.moved_bytes.load(Relaxed) > moved_before, "{placement:?}: nothing has moved");
+        for n in 0..KEYS {
+            let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
+            let above = if n == 0 { operands.concat() } else { Vec::new() };
+            assert_eq!(found.as_deref(), Some(&[value(n), above].concat()[..]), "{placement:?}: key {n}");
+        }
     }
 }

@@ -25,6 +25,7 @@ use std::{
 };
 
 use bifold_contract::{FileId, Pointer, Result, SeqNo, planted};
+use bifold_format::filter::key_hash;
 
 use self::{
     copying::CopyContext,
@@ -302,6 +303,26 @@ impl Family {
         }
         moves
     }
+
+    /// A move that was handed out is not committed: nobody has written the key since, so its entry has vanished. The
+    /// copy is dead.
+    fn take_back(&mut self, vanished: &Moved) {
+        let hash = key_hash(&vanished.key);
+        let number = self.keys.find(hash, &vanished.key);
+        let Some(at) = number.and_then(|number| self.keys.at(number).copied) else { return };
+        let copied = &self.copied[at.get() as usize - 1];
+        let (goes_to, bytes, leaf) = (usize::from(copied.goes_to), u64::from(copied.bytes), copied.leaf as usize);
+        let leaf = &mut self.leaves[leaf];
+        let (live, hashes) = &mut leaf.moved[goes_to];
+        *live -= bytes;
+        // It is one of the last. The filter forgets the key: its next value replaces nothing.
+        if let Some(at) = hashes.iter().rposition(|of| *of == hash) {
+            hashes.swap_remove(at);
+        }
+        if goes_to == COLD_LOG {
+            leaf.tagged_dead += bytes;
+        }
+    }
 }
 
 impl Regroup<'_> {
@@ -331,7 +352,11 @@ impl Regroup<'_> {
             let later = (state.ranges.newest() > self.ranges_upto).then(|| &**state.ranges.known());
             family.next_moves(later)
         };
-        let last = commits.commit(&moved)?;
+        let last = commits.commit(&moved, &mut |vanished| {
+            if !planted!("vanished_moves_count") {
+                family.take_back(vanished);
+            }
+        })?;
         if family.next == family.copied.len() {
             let state = &mut *self.state.hold();
             family.leaves.iter().for_each(|leaf| leaf.take_effect(family.unit, &family.sources, &mut state.groups));
@@ -352,7 +377,7 @@ impl Drop for Regroup<'_> {
             unmoved.for_each(|leaf| leaf.keep_copies(groups));
         }
         for region in &self.taken {
-            groups.at_mut(region.prefix).busy = false;
+            groups.at_mut(region.prefix).abandon_gc();
         }
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn relocate(
         })?;
     }
     gc.hold_commits(&mut |commits| {
-        let last = commits.commit(&[])?;
+        let last = commits.commit(&[], &mut |_| {})?;
         files.mark_drained(run.sources.iter().map(|source| source.id), last);
         state.hold().cold_log.remove(&run.sources);
         Ok(())
@@ -125,7 +125,7 @@ impl Relocation<'_> {
             refused.insert((moved.to.file, moved.to.offset));
         };
         if planted!("log_moves_unasked") {
-            gc.hold_commits(&mut |commits| commits.commit(moves).map(drop))?;
+            gc.hold_commits(&mut |commits| commits.commit(moves, &mut |_| {}).map(drop))?;
         } else {
             gc.relocate(moves, &mut refuse)?;
         }
@@ -193,7 +193,7 @@ mod tests {
         fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
             struct None;
             impl Commits for None {
-                fn commit(&mut self, _moves: &[Moved]) -> Result<SeqNo> {
+                fn commit(&mut self, _moves: &[Moved], _refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
                     Ok(10_000)
                 }
             }

@@ -129,6 +129,6 @@ impl Leaf {
             }
             group.cold.open = true;
         }
-        group.busy = false;
+        group.end_gc();
     }
 }
