@@ -62,6 +62,7 @@ fn stored_results_belong_to_the_experiments_of_today() {
         let is_baseline = arm.spec.store != "bifold" || arm.series == setup::LIKE_LEVELDB;
         let new_arms = [
             ("hashkv-e6", "hashkv, cold log"),
+            ("hashkv-e9", "greedy among 5"),
             ("unikv-e1", "leveldb-like, no filters"),
             ("unikv-e1", "unikv, any space"),
             ("rivals", "streams"),
