@@ -115,13 +115,22 @@ const NAMES_IN_KEYS: [(&str, &str); 13] = [
     ("keyspace.values.diffkv.max_sorted_run", "keyspace.values.max_sorted_run"),
 ];
 
+/// Options that do something else than they did when results were stored, by the names in keys of then and of now.
+/// What was measured with the option of then belongs to no experiment of today: `greedy_random` draws each group of a
+/// run of GC anew.
+const CHANGED_IN_KEYS: [(&str, &str); 1] =
+    [("keyspace.values.victim.greedy_random", "keyspace.values.victim.greedy_random_each")];
+
 /// A `name=value` word with the name that keys contain.
 fn word_in_keys(word: &str) -> String {
-    let renamed = NAMES_IN_KEYS.iter().find_map(|(now, then)| {
-        let rest = word.strip_prefix(now).filter(|rest| rest.starts_with(['=', '.']))?;
-        Some(format!("{then}{rest}"))
-    });
-    renamed.unwrap_or_else(|| word.to_owned())
+    let renamed = |word: &str, names: &[(&str, &str)]| {
+        names.iter().find_map(|(now, then)| {
+            let rest = word.strip_prefix(now).filter(|rest| rest.starts_with(['=', '.']))?;
+            Some(format!("{then}{rest}"))
+        })
+    };
+    let word = renamed(word, &NAMES_IN_KEYS).unwrap_or_else(|| word.to_owned());
+    renamed(&word, &CHANGED_IN_KEYS).unwrap_or(word)
 }
 
 impl Spec {
@@ -240,6 +249,20 @@ mod tests {
             assert_eq!(with(&format!("{now}=1")), with(&format!("{then}=1")));
             assert_ne!(with(&format!("{now}=1")), with(&format!("{now}=2")));
         }
+    }
+
+    #[test]
+    fn an_option_that_does_something_else_has_another_key() {
+        let with = |word: &str| Spec { set: vec![word.to_owned()], ..spec() }.key();
+        let key_of_then = |spec: &Spec| format!("{:016x}", xxh3_64(serde_json::to_string(spec).unwrap().as_bytes()));
+        for (then, _) in CHANGED_IN_KEYS {
+            let word = format!("{then}=5");
+            assert_ne!(with(&word), key_of_then(&Spec { set: vec![word.clone()], ..spec() }));
+            let renamed = Options::renamed_word(&word).unwrap();
+            assert!(renamed.new.iter().all(|now| with(&format!("{now}=5")) == with(&word)), "{renamed}");
+        }
+        let spec = Spec { set: vec!["keyspace.values.victim=greedy".to_owned()], ..spec() };
+        assert_eq!(spec.key(), key_of_then(&spec));
     }
 
     #[test]

@@ -135,6 +135,12 @@ pub trait Placement: Send + Sync {
         None
     }
 
+    /// Where the value at `pointer` is now, if that is certain without a read: neighbours that were announced are then
+    /// read by one call, others alone. Asked only where [`Profile::reads_by_address`] does not hold.
+    fn locate_now(&self, _pointer: Pointer) -> Option<Pointer> {
+        None
+    }
+
     /// Whether readers have lost so much time to where values are that [`Placement::pick`] has a job which mends that.
     /// Asked when a scan begins, and by one get of some: nothing else looks for work while nothing is written.
     fn readers_ask(&self) -> bool {

@@ -168,7 +168,7 @@ impl<P: Placement + ?Sized> ValueStore<P> {
         source: IoSource,
         mut look: impl FnMut(&[u8]) -> T,
     ) -> Result<Option<T>> {
-        let mut at = self.reads_by_address.then_some(pointer);
+        let mut at = if self.reads_by_address { Some(pointer) } else { self.placement.locate_now(pointer) };
         while let Some(place) = at {
             let looked = announced.look_at((key, place), source, &mut look)?;
             if looked.is_some() {

@@ -68,6 +68,15 @@ fn switched_off(scale: Scale) -> [Setup; 2] {
     ]
 }
 
+/// UniKV with one of its mechanisms switched, to see what that one costs and gains: runs of the unsorted layer are not
+/// merged with each other for scans; GC rewrites a partition, as in the paper, and not the keys of one file.
+fn switched(scale: Scale) -> [Setup; 2] {
+    [
+        papers(scale).set("keyspace.compaction.two_layer.scan_merge_runs=1000").named("unikv, runs never merged"),
+        papers(scale).set("keyspace.values.unikv.gc=partition").named("unikv, GC by partition"),
+    ]
+}
+
 /// The paper's workload on `bytes` of entries.
 fn base(bytes: u64, pair_bytes: usize, seed: u64) -> Plan {
     let plan = plan(bytes, pair_bytes - KEY_BYTES, seed);
@@ -132,9 +141,10 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         title: "Loads, reads, scans, updates; bytes written and read; space",
         note: "`leveldb-like` stands for LevelDB, and for others where the paper speaks of all. `tiered`, for \
                PebblesDB, is only shown; so are `leveldb-like` without filters, and `unikv` without a bound on space, \
-               whose unsorted layers then have the paper's size. Reads are half as many as keys, in the paper a \
-               tenth; they begin when background work of the load is done.",
-        arms: micro(everyone(scale).chain(switched_off(scale)), scale, seed),
+               whose unsorted layers then have the paper's size, without merges for scans, and with the paper's GC. \
+               Reads are half as many as keys, in the paper a tenth; they begin when background work of the load is \
+               done.",
+        arms: micro(everyone(scale).chain(switched_off(scale)).chain(switched(scale)), scale, seed),
         views: vec![
             View::bars("Throughput", RATE, KOPS, &["load", "read", "update"]),
             View::bars("Scans of 50", RATE, KOPS, &["scan"]),

@@ -430,4 +430,5 @@ pub const ALL: &[Planted] = &[
     bug("over_overlooks_left_out", OVER_DAMAGE),
     bug("pins_stay_private", PRIVATE_PINS),
     bug("pinned_files_go_untold", TOLD_FILES),
+    bug("cut_with_each_table", DIFFKV),
 ];

@@ -96,6 +96,15 @@ impl Tables {
     fn get(&self, number: FileId) -> Option<&Arc<SortedTable>> {
         self.by_number.get(&number)
     }
+
+    /// The place that a pointer names, unless it is out of date.
+    fn place_of(&self, pointer: Pointer) -> Option<Pointer> {
+        match self.get(pointer.file) {
+            None => Some(pointer),
+            Some(table) if table.properties.epoch == pointer.epoch => Some(Pointer { file: table.file.id, ..pointer }),
+            Some(_) => None,
+        }
+    }
 }
 
 impl NovKv {
@@ -263,15 +272,18 @@ impl Placement for NovKv {
         if tables.by_file.is_empty() {
             return files.prefetch(pointers);
         }
-        let physical = |pointer: &Pointer| match tables.get(pointer.file) {
-            None => Some(*pointer),
-            Some(table) if table.properties.epoch == pointer.epoch => Some(Pointer { file: table.file.id, ..*pointer }),
-            Some(table) => {
-                let offset = self.shared.handles.get(*pointer, table.properties.epoch)?;
-                Some(Pointer { file: table.file.id, offset, ..*pointer })
-            }
+        let repaired = |pointer: Pointer| {
+            let table = tables.get(pointer.file)?;
+            let offset = self.shared.handles.get(pointer, table.properties.epoch)?;
+            Some(Pointer { file: table.file.id, offset, ..pointer })
         };
-        files.prefetch(&pointers.iter().filter_map(physical).collect::<Vec<_>>())
+        let place = |&pointer: &Pointer| tables.place_of(pointer).or_else(|| repaired(pointer));
+        files.prefetch(&pointers.iter().filter_map(place).collect::<Vec<_>>())
+    }
+
+    /// A repaired handle is not certain: it may lead to another version of the key, which [`Placement::read`] notices.
+    fn locate_now(&self, pointer: Pointer) -> Option<Pointer> {
+        self.shared.tables.load().place_of(pointer)
     }
 
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {

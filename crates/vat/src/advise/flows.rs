@@ -47,6 +47,8 @@ struct FlowCase<'a> {
     /// Entries of a memtable, in order of arrival.
     memtable: f64,
     entry: f64,
+    /// The store's memory limit.
+    memory: f64,
 }
 
 impl Flows {
@@ -71,6 +73,7 @@ impl Flows {
             deletes: o.delete / writes,
             memtable: (memtable_bytes / in_memtable).max(1.0),
             entry,
+            memory,
         };
         let mut flows = Self {
             entry,
@@ -167,14 +170,19 @@ impl FlowCase<'_> {
         flows.runs = flows.levels + LEVEL0_RUNS / 2.0;
     }
 
-    /// Runs of level 0 are merged with each other while there are many. When level 0 is full, all of it is merged
-    /// into level 1, where only addresses are merged.
+    /// Runs of level 0 are merged with each other once a scan has met many; without a hash index in memory each read
+    /// does. When level 0 is full, all of it is merged into level 1, where only addresses are merged.
     fn two_layer(&self, flows: &mut Flows) {
         let in_place = self.workload.key_bytes + TABLE_ENTRY + self.workload.value_bytes();
         let whole = self.workload.keys * in_place;
         let unsorted = whole.min(UNSORTED_BYTES);
         let memtable = self.memtable * flows.flushed * in_place;
-        let passes = (unsorted / (SCAN_MERGE_RUNS * memtable)).max(1.0).log2();
+        let is_indexed = self.workload.keys * unsorted / whole * HASH_ENTRY <= INDEX_SHARE * self.memory;
+        let passes = if self.workload.operations.scan > 0.0 || !is_indexed {
+            (unsorted / (SCAN_MERGE_RUNS * memtable)).max(1.0).log2()
+        } else {
+            0.0
+        };
         let sorted = (1.0 - unsorted / whole).max(self.updates.min(unsorted / UNSORTED_BYTES));
         flows.levels = 1.0;
         // Each of these passes moves whole entries.

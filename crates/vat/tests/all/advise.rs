@@ -56,8 +56,12 @@ fn forecasts_write_about_what_was_measured() {
         (even, [4.46, 2.30, 2.61, 2.55, 4.22, 4.04, 2.10]),
         (long, [2.98, 2.66, 1.70, 1.74, 1.55, 2.73, 1.29]),
     ] {
-        let advice = advise(workload, &machine).unwrap();
+        // When it was measured, `unikv` merged runs of its unsorted layer whether or not there were scans.
+        let operations = Operations { scan: 1e-6, ..workload.operations };
+        let with_scans = advise(Workload { operations, ..workload.clone() }, &machine).unwrap();
+        let without = advise(workload, &machine).unwrap();
         for (placement, measured) in ModelPlacement::ALL.into_iter().zip(measured) {
+            let advice = if placement == ModelPlacement::UniKv { &with_scans } else { &without };
             let tiered = |f: &&Forecast| matches!(f.candidate.shape, CandidateCompaction::Tiered { .. });
             let forecast =
                 advice.forecasts().iter().find(|f| f.candidate.placement == placement && !tiered(f)).unwrap();
@@ -65,6 +69,20 @@ fn forecasts_write_about_what_was_measured() {
             assert!((0.8..1.35).contains(&ratio), "{placement:?}: {ratio} of {measured}, {:?}", advice.workload());
         }
     }
+}
+
+#[test]
+fn runs_of_an_unsorted_layer_are_merged_for_scans_or_where_their_index_lacks_memory() {
+    let written = |keys: f64, value_bytes: f64, scan: f64| {
+        let advice = advise(workload(keys, value_bytes, operations(1.0, 0.0, 0.0, scan)), &MACHINE).unwrap();
+        let mut forecasts = advice.forecasts().iter();
+        forecasts.find(|f| f.candidate.placement == ModelPlacement::UniKv).unwrap().write_amplification
+    };
+    let without_scans = written(1e6, 1000.0, 0.0);
+    assert!((2.0..2.1).contains(&without_scans), "once to the log and once to the layer: {without_scans}");
+    assert!(written(1e6, 1000.0, 1e-6) > 2.0 * without_scans);
+    let (short, short_with_scans) = (written(8e6, 100.0, 0.0), written(8e6, 100.0, 1e-6));
+    assert!((short / short_with_scans - 1.0).abs() < 1e-6, "{short}, {short_with_scans}");
 }
 
 fn slow_disk() -> Profile {

@@ -135,7 +135,7 @@ fn values_of_a_multi_get_are_announced() {
 
 #[test]
 fn a_multi_get_reads_values_that_are_next_to_each_other_by_one_call() {
-    for placement in [PlacementKind::WiscKey, PlacementKind::Streams] {
+    for placement in [PlacementKind::WiscKey, PlacementKind::NovKv, PlacementKind::Streams] {
         let (db, _) = cold(placement);
         let reads = || db.stats().io.iter().find(|source| source.source == "get").unwrap().reads;
         let reads_of = |read: &dyn Fn()| {
@@ -161,7 +161,7 @@ fn a_multi_get_reads_values_that_are_next_to_each_other_by_one_call() {
 /// The first value that is asked for reads its neighbours, too.
 #[test]
 fn a_visit_passes_over_no_value_because_its_neighbours_could_not_be_read() {
-    for placement in [PlacementKind::WiscKey, PlacementKind::Streams] {
+    for placement in [PlacementKind::WiscKey, PlacementKind::NovKv, PlacementKind::Streams] {
         let (db, faulty) = cold(placement);
         // The second one knows that values come from the device.
         for visit in ["first", "second"] {

@@ -72,6 +72,23 @@ fn lazily_values_move_to_the_last_two_levels_only() {
     assert_eq!((work.merged_bytes, work.untangled_bytes + work.gc_bytes), (2 * work.separated_bytes, 0));
 }
 
+/// A sync is due for each file, however small it is: short tables of keys do not make short vTables.
+#[test]
+fn a_vtable_ends_with_the_first_table_of_keys_at_which_it_is_half_full() {
+    let mut stage = Stage::new(SMALL);
+    let rows = stage.flush(&values(0..200, 1, 1, 100));
+    let mut rewriter = stage.placement.rewriter(&job(Some(0), 6)).unwrap();
+    for row in &rows {
+        assert!(matches!(rewriter.keep(&row.entry()).unwrap(), Written::Moved(_)), "{row:?}");
+        rewriter.end_table().unwrap();
+    }
+    let bytes: Vec<u64> = rewriter.finish().unwrap().added.iter().map(|meta| meta.bytes).collect();
+    let half_bytes = SMALL.file_bytes / 2;
+    let others = &bytes[..bytes.len() - 1];
+    assert!(others.len() > 5 && others.iter().all(|&bytes| bytes >= half_bytes), "too short: {bytes:?}");
+    assert!(bytes.iter().all(|&bytes| bytes < half_bytes + 200), "not at the first: {bytes:?}");
+}
+
 /// Paper §3.5: the next merge that reads a file with more garbage than the threshold drains it, and then it is
 /// deleted.
 #[test]

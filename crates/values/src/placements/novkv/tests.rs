@@ -145,6 +145,18 @@ impl Stage {
         self.placement.read(key, seqno, pointer, IoSource::Get).unwrap().is_none()
     }
 
+    /// Whether each of these is read by a call for several, if all are announced.
+    fn are_read_together(&self, versions: &[Version]) -> Vec<bool> {
+        let pointers: Vec<Pointer> = versions.iter().map(|version| version.2).collect();
+        let announced = self.placement.prefetch(&pointers);
+        let is_read = |&(key, seqno, pointer): &Version| {
+            let Some(announced) = &announced else { return false };
+            let look = |found: &[u8]| assert_eq!(found, value(key, seqno));
+            self.placement.look_at_announced((key, pointer), announced, IoSource::Scan, look).unwrap().is_some()
+        };
+        versions.iter().map(is_read).collect()
+    }
+
     /// Bytes that are dead as far as known, by file.
     fn dead(&self) -> BTreeMap<FileId, u64> {
         let units = self.placement.explain(&pressure(0.0)).into_iter();
@@ -207,6 +219,21 @@ fn a_stale_pointer_is_searched_for_once() {
     }
     // A rewrite that finds a stale pointer writes the repaired one.
     assert_eq!(stage.kept(versions[0]), placement::Kept::Pointer(stage.check(versions[0]).unwrap()));
+}
+
+#[test]
+fn neighbours_are_read_together_in_files_and_tables_unless_a_pointer_is_out_of_date() {
+    let mut stage = Stage::new();
+    let versions = [stage.put(b"a", 1), stage.put(b"b", 2), stage.put(b"b", 3), stage.put(b"c", 4)];
+    stage.end_file();
+    assert_eq!(stage.are_read_together(&versions), [true; 4]);
+    stage.collect(vec![versions[0].2.file]);
+    assert_eq!(stage.are_read_together(&versions), [false; 4]);
+    let fresh = versions.map(|(key, seqno, stale)| (key, seqno, stage.check((key, seqno, stale)).unwrap()));
+    assert_eq!(stage.are_read_together(&fresh), [true; 4]);
+    // Their handles are known now, and announced. That of one version could lead to another one.
+    stage.placement.shared.handles.keep(versions[1].2, fresh[2].2.epoch, fresh[2].2.offset);
+    assert_eq!(stage.are_read_together(&versions), [false; 4]);
 }
 
 #[test]
