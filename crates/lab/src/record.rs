@@ -43,6 +43,27 @@ pub struct Run {
     pub accounts: Vec<Account>,
 }
 
+#[cfg(test)]
+impl Run {
+    /// A run that was never made, whose steps have these records.
+    pub fn made_up(spec: &Spec, steps: Vec<Value>) -> Self {
+        Self {
+            key: spec.key(),
+            round: 1,
+            experiment: String::new(),
+            arm: String::new(),
+            spec: spec.clone(),
+            version: String::new(),
+            settings: Vec::new(),
+            machine: Machine::default(),
+            began: 0,
+            seconds: 0.0,
+            steps,
+            accounts: Vec::new(),
+        }
+    }
+}
+
 /// The figures of a step.
 #[derive(Clone, Debug, Serialize)]
 pub struct StepRecord {

@@ -253,12 +253,7 @@ mod tests {
 
     /// A run of one step, which has this record.
     fn run_of(spec: &crate::Spec, step: &Value) -> Run {
-        let run = serde_json::json!({
-            "key": spec.key(), "round": 1, "experiment": "", "arm": "", "spec": spec, "version": "", "settings": [],
-            "machine": crate::machine::Machine::here(std::path::Path::new(".")), "began": 0, "seconds": 0.0,
-            "steps": [step], "accounts": [],
-        });
-        serde_json::from_value(run).unwrap()
+        Run::made_up(spec, vec![step.clone()])
     }
 
     #[test]
