@@ -53,9 +53,9 @@ fn names_of_papers_and_all_stand_for_many() {
 
 /// The keys of the runs in `docs/results`. A renamed option or step must not separate stored results from their
 /// experiments. Since they were made, `unikv-e6` has got another space target, `hashkv-e6`, `unikv-e1`, `rivals` and
-/// `diffkv-f10` to `f13` more arms, `diffkv-f18c` other parameters and updates, tiers of `vat-f3` no bound on space, and
-/// the baselines of other stores have changed: LevelDB's settings where `inline` stood for LevelDB, level 1 of the others
-/// as large as ours.
+/// `diffkv-f10` to `f13` more arms, `diffkv-f18c` other parameters and updates, tiering of `vat-f3` no bound on space.
+/// The baselines of other stores have changed: LevelDB's settings where `inline` stood for LevelDB, level 1 of the
+/// others as large as ours.
 #[test]
 fn stored_results_belong_to_the_experiments_of_today() {
     let stored: BTreeSet<&str> = include_str!("stored-keys.txt").lines().collect();
