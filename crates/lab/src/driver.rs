@@ -67,7 +67,7 @@ pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results)
         for round in 1..=rounds {
             for arm in &experiment.arms {
                 let key = arm.spec.key();
-                if !results.has(&key, round) && due.insert((key, round)) {
+                if !results.has(&key, round) && !results.is_too_slow(&key) && due.insert((key, round)) {
                     jobs.push(Job { experiment: experiment.name, arm, round });
                 }
             }
@@ -77,6 +77,7 @@ pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results)
 }
 
 /// Makes these runs, or as many as `watch` lets begin, with the stores' files below `data`, and passes each to `keep`.
+/// A run whose load took too long ([`Run::not_loaded`]) has no further round.
 ///
 /// # Errors
 /// That of the first run that fails, with its name; the runs before it have been passed on. Those of `keep`.
@@ -89,15 +90,23 @@ pub fn drive(
 ) -> Result<()> {
     let _lock = Lock::take(data)?;
     let machine = Machine::here(data);
+    let mut too_slow = HashSet::new();
     for (at, job) in jobs.iter().enumerate() {
         if !watch.goes_on() {
             break;
         }
         watch.begin(job, at + 1, jobs.len());
+        // Another round would end like the first.
+        if too_slow.contains(&job.arm.spec.key()) {
+            continue;
+        }
         let run = one(job, data, &machine, launch, watch).map_err(|failure| {
             let Job { experiment, arm, round } = job;
             Failure::Store(format!("{experiment}, {}, round {round}: {failure}", arm.label()))
         })?;
+        if run.not_loaded.is_some() {
+            too_slow.insert(run.key.clone());
+        }
         watch.end(&run);
         keep(run)?;
     }
@@ -122,12 +131,17 @@ fn one(job: &Job<'_>, data: &Path, machine: &Machine, launch: &dyn Launch, watch
         seconds: 0.0,
         steps: Vec::new(),
         accounts: Vec::new(),
+        not_loaded: None,
     };
     for part in 0..execute::parts(spec).len() {
         let done = launch.launch(spec, part, &dir.0, &mut |seen| watch.seen(job, &seen))?;
         run.steps.extend(done.steps);
         run.accounts.extend(Some(done.account).filter(|account| !account.by_source.is_empty()));
         (run.version, run.settings) = (done.version, done.settings);
+        if done.not_loaded.is_some() {
+            run = Run { steps: Vec::new(), accounts: Vec::new(), not_loaded: done.not_loaded, ..run };
+            break;
+        }
     }
     run.seconds = begin.elapsed().as_secs_f64();
     Ok(run)
@@ -195,7 +209,7 @@ impl Part {
         let json =
             |step| serde_json::to_value(step).map_err(|e| Failure::Results(format!("cannot store a result: {e}")));
         let steps = self.steps.iter().map(json).collect::<Result<_>>()?;
-        let Self { account, version, settings, .. } = self;
-        Ok(Part { steps, account, version, settings })
+        let Self { account, version, settings, not_loaded, .. } = self;
+        Ok(Part { steps, account, version, settings, not_loaded })
     }
 }

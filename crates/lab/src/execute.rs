@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use crate::{
     measure::{self, DeviceTraffic},
     probe,
     quiet::Moment,
-    record::{Account, FromDevice, StepRecord},
+    record::{Account, FromDevice, NotLoaded, StepRecord},
     spec::{Act, PageCache, Spec, Step},
     store,
 };
@@ -38,7 +38,14 @@ pub struct Part<S = StepRecord> {
     pub version: String,
     /// Settings of the store.
     pub settings: Vec<(String, String)>,
+    /// How far its load came, if that took too long. It has no steps then, and no other part may follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_loaded: Option<NotLoaded>,
 }
+
+/// How long a load may take where memory and the time of other steps are limited, as at the scale `device`: a store may
+/// need hours there for what others do in minutes.
+const LOAD_TIME_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// The progress of a run, shared with the thread that shows it.
 #[derive(Debug, Default)]
@@ -85,13 +92,32 @@ pub fn parts(spec: &Spec) -> Vec<std::ops::Range<usize>> {
     starts.iter().enumerate().map(|(n, &start)| start..starts.get(n + 1).copied().unwrap_or(spec.steps.len())).collect()
 }
 
+/// How long the load of a run may take. A user's own entries may be of any size, so they have no limit. The limit is no
+/// part of the spec: the same run with another one has the same key.
+fn load_time_max(spec: &Spec) -> Option<Duration> {
+    let is_limited = spec.process_memory.is_some() && spec.plan.time_max.is_some();
+    (is_limited && spec.input.is_none()).then_some(LOAD_TIME_MAX)
+}
+
 /// Runs part number `part` of `spec` on the store in `dir`, with the entries of its input if it has one.
 ///
-/// Every part but the last leaves the store as a killed process does: the caller must end this process.
+/// Every part but the last leaves the store as a killed process does: the caller must end this process. A load that
+/// takes too long ends the run: see [`Part::not_loaded`].
 ///
 /// # Errors
 /// Those of the plan and of the store, and [`Failure::WrongAnswer`].
 pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>, progress: &Progress) -> Result<Part> {
+    within(load_time_max(spec), spec, part, dir, given, progress)
+}
+
+fn within(
+    load_time_max: Option<Duration>,
+    spec: &Spec,
+    part: usize,
+    dir: &Path,
+    given: Option<&Arc<Given>>,
+    progress: &Progress,
+) -> Result<Part> {
     let parts = parts(spec);
     let range = parts.get(part).cloned().ok_or_else(|| Failure::Plan(format!("the run has no part {part}")))?;
     let steps = &spec.steps[range];
@@ -112,24 +138,39 @@ pub fn execute(spec: &Spec, part: usize, dir: &Path, given: Option<&Arc<Given>>,
         Some(given) => Runner::given(&*store, dir, spec.plan.clone(), &workloads, given)?,
         None => Runner::new(&*store, dir, spec.plan.clone(), &workloads)?,
     };
-    let records = steps
-        .iter()
-        .map(|step| {
-            progress.begin(&step.name, runner.done(), spec.operations(step));
-            one(spec, step, &mut runner, &*store, dir, opening)
-        })
-        .collect::<Result<Vec<_>>>()?;
+    runner.limit_load(load_time_max);
+    let (mut records, mut not_loaded) = (Vec::with_capacity(steps.len()), None);
+    for step in steps {
+        progress.begin(&step.name, runner.done(), spec.operations(step));
+        let record = one(spec, step, &mut runner, &*store, dir, opening)?;
+        not_loaded = load_time_max.and_then(|_| left_at(spec, step, &record.report));
+        if not_loaded.is_some() {
+            break;
+        }
+        records.push(record);
+    }
     drop(runner);
+    if not_loaded.is_some() {
+        store.close()?;
+        return Ok(Part { steps: Vec::new(), account: Account::default(), version, settings, not_loaded });
+    }
     if part + 1 < parts.len() {
         // The files now have what those of a killed process have.
         std::mem::forget(store);
-        return Ok(Part { steps: records, account: Account::default(), version, settings });
+        return Ok(Part { steps: records, account: Account::default(), version, settings, not_loaded });
     }
     let by_source = store.close()?.written.into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
     let called = measure::called().zip(before).map(|(after, before)| after.since(before).written);
     // A killed process has counted bytes that it did not write, and the next one writes them: neither adds up.
     let account = if parts.len() == 1 { Account { by_source, called } } else { Account::default() };
-    Ok(Part { steps: records, account, version, settings })
+    Ok(Part { steps: records, account, version, settings, not_loaded })
+}
+
+/// Where a step ended, if it is a load that did not write all keys.
+fn left_at(spec: &Spec, step: &Step, report: &PhaseReport) -> Option<NotLoaded> {
+    let (keys, of) = (report.operations, spec.operations(step));
+    let is_cut = step.act == Act::Run(Workload::Load) && keys < of;
+    is_cut.then_some(NotLoaded { keys, of, seconds: report.seconds })
 }
 
 /// Refuses an input that is not the spec's.

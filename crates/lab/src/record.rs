@@ -41,6 +41,42 @@ pub struct Run {
     pub steps: Vec<Value>,
     /// Bytes written by source, and as counted by the system, for a run in one process.
     pub accounts: Vec<Account>,
+    /// How far its load came, if that took too long. Such a run has no figures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_loaded: Option<NotLoaded>,
+}
+
+/// A load that ended before the store had all keys.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NotLoaded {
+    /// The keys that it had.
+    pub keys: u64,
+    /// All keys.
+    pub of: u64,
+    /// How long that took.
+    pub seconds: f64,
+}
+
+#[cfg(test)]
+impl Run {
+    /// A run that was never made, whose steps have these records.
+    pub fn made_up(spec: &Spec, steps: Vec<Value>) -> Self {
+        Self {
+            key: spec.key(),
+            round: 1,
+            experiment: String::new(),
+            arm: String::new(),
+            spec: spec.clone(),
+            version: String::new(),
+            settings: Vec::new(),
+            machine: Machine::default(),
+            began: 0,
+            seconds: 0.0,
+            steps,
+            accounts: Vec::new(),
+            not_loaded: None,
+        }
+    }
 }
 
 /// The figures of a step.

@@ -87,6 +87,12 @@ impl Results {
         self.keys.contains(&(key.to_owned(), round))
     }
 
+    /// Whether a round of a run ended because its load took too long. Another round would take as long.
+    #[must_use]
+    pub fn is_too_slow(&self, key: &str) -> bool {
+        self.runs.iter().any(|run| run.key == key && run.not_loaded.is_some())
+    }
+
     /// Adds a run, durably.
     ///
     /// # Errors

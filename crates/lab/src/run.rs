@@ -65,6 +65,8 @@ pub struct Runner<'a> {
     stream: Option<u64>,
     /// Operations of the current phase.
     done: Arc<AtomicU64>,
+    /// See [`Runner::limit_load`].
+    load_time_max: Option<Duration>,
 }
 
 impl<'a> Runner<'a> {
@@ -114,6 +116,7 @@ impl<'a> Runner<'a> {
             sums: Sums::default(),
             stream: None,
             done: Arc::default(),
+            load_time_max: None,
             base: plan.clone(),
             plan,
         };
@@ -127,6 +130,12 @@ impl<'a> Runner<'a> {
     #[must_use]
     pub fn done(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.done)
+    }
+
+    /// A load ends after this time, even if keys are left; the plan limits other phases only. Its report then has fewer
+    /// operations than there are keys, and no other phase may follow: it would not find what it asks for.
+    pub fn limit_load(&mut self, time_max: Option<Duration>) {
+        self.load_time_max = time_max;
     }
 
     /// Changes the next phases; earlier changes no longer apply. The keys, their values and the seed stay the same.
@@ -227,6 +236,7 @@ impl<'a> Runner<'a> {
         // Computed once: the constant of the Zipf generator takes a moment.
         let chooser = Chooser::new(mix.distribution, if loading { self.plan.keys } else { start })?;
         let next_insert = AtomicU64::new(start);
+        let time_max = if loading { self.load_time_max } else { self.plan.time_max };
         let task = Task {
             store: self.store,
             plan: &self.plan,
@@ -237,7 +247,7 @@ impl<'a> Runner<'a> {
             vary_scans: workload == Workload::YcsbE,
             loaded: start,
             next_insert: &next_insert,
-            deadline: self.plan.time_max.filter(|_| !loading).map(|time| Instant::now() + time),
+            deadline: time_max.map(|time| Instant::now() + time),
             stream: self.stream.unwrap_or(self.phases),
             done: &self.done,
         };

@@ -99,7 +99,8 @@ impl Scale {
         (self == Self::Device).then(|| self.data_bytes() / 6)
     }
 
-    /// A step ends after this time even if operations are left, unless it is a load or waits for background work.
+    /// A step ends after this time even if operations are left, unless it waits for background work or is a load, which
+    /// may take 15 minutes ([`crate::execute`]).
     #[must_use]
     pub fn step_time_max(self) -> Option<Duration> {
         (self == Self::Device).then_some(Duration::from_secs(120))

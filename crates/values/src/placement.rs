@@ -314,11 +314,13 @@ pub struct StaleReads {
     pub searched: u64,
 }
 
-/// How well values are sorted, and what that cost since the database was opened, in bytes of their records.
+/// How well values are sorted, and what that cost since the database was opened: merges, and bytes of records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Order {
     /// The levels that have files.
     pub levels: Vec<LevelOrder>,
+    /// Merges that moved values because their keys went to a deeper level, whatever else they moved.
+    pub level_merges: u64,
     /// Separated from their keys by flushes.
     pub separated_bytes: u64,
     /// Moved because their keys went to a deeper level.

@@ -48,6 +48,39 @@ fn steps_are_done_in_turn_and_streams_repeat_their_choices() {
 }
 
 #[test]
+fn a_load_that_takes_too_long_ends_the_run_without_figures() {
+    let spec = spec(vec![Step::new("load", Workload::Load), Step::new("read", Workload::Read)]);
+    let run = |limit| in_fresh_dir("too-slow", |dir| within(limit, &spec, 0, dir, None, &Progress::default())).unwrap();
+    let part = run(Some(Duration::ZERO));
+    assert!(part.steps.is_empty() && part.account.by_source.is_empty());
+    // As its process says it.
+    let said = serde_json::to_string(&part.erased().unwrap()).unwrap();
+    let heard: Part<serde_json::Value> = serde_json::from_str(&said).unwrap();
+    assert_eq!(heard.not_loaded.map(|left| (left.keys, left.of)), Some((1, 500)));
+    let part = run(Some(LOAD_TIME_MAX));
+    assert_eq!((part.not_loaded, part.steps.len()), (None, 2));
+}
+
+#[test]
+fn loads_are_limited_where_memory_and_steps_are() {
+    use crate::{Scale, Session};
+
+    for scale in [Scale::Medium, Scale::Device, Scale::Large] {
+        let limit = (scale == Scale::Device).then_some(LOAD_TIME_MAX);
+        for experiment in (Session { scale, ..Session::default() }).experiments() {
+            for arm in &experiment.arms {
+                assert_eq!(load_time_max(&arm.spec), limit, "{} {}, {scale}", experiment.name, arm.label());
+            }
+        }
+    }
+    let input = Some(Given::default().input("here", "tsv"));
+    let limited = Spec { process_memory: Some(1 << 30), ..spec(Vec::new()) };
+    let limited = Spec { plan: Plan { time_max: Some(Duration::ZERO), ..limited.plan.clone() }, ..limited };
+    assert_eq!(load_time_max(&limited), Some(LOAD_TIME_MAX));
+    assert_eq!(load_time_max(&Spec { input, ..limited }), None, "a user's own entries");
+}
+
+#[test]
 fn a_run_has_a_part_before_and_after_each_recovery() {
     let steps = vec![Step::new("a", Workload::Load), recover("b"), Step::new("c", Workload::Read), recover("d")];
     assert_eq!(parts(&spec(steps)), [0..1, 1..3, 3..4]);

@@ -86,10 +86,10 @@ impl<'a> Data<'a> {
         Self { arms: arms.iter().map(of).collect() }
     }
 
-    /// The number of runs of the arm with the fewest.
+    /// The number of runs of the arm with the fewest, without those that were not loaded in time: they have one round.
     #[must_use]
     pub fn rounds(&self) -> usize {
-        self.arms.iter().map(|(_, runs)| runs.len()).min().unwrap_or(0)
+        self.arms.iter().filter(|(_, runs)| are_loaded(runs)).map(|(_, runs)| runs.len()).min().unwrap_or(0)
     }
 
     /// The arms that have been run, with their runs.
@@ -167,6 +167,12 @@ impl<'a> Data<'a> {
     pub fn sum(&self, series: &str, x: Option<f64>, steps: &[&str], metric: &str) -> Option<f64> {
         steps.iter().map(|step| self.figure(series, x, step, metric).map(|figure| figure.median)).sum()
     }
+}
+
+/// Whether every store had all keys in time.
+#[must_use]
+pub fn are_loaded(runs: &[&Run]) -> bool {
+    runs.iter().all(|run| run.not_loaded.is_none())
 }
 
 /// Figures that grow with every operation of a step.
@@ -253,12 +259,7 @@ mod tests {
 
     /// A run of one step, which has this record.
     fn run_of(spec: &crate::Spec, step: &Value) -> Run {
-        let run = serde_json::json!({
-            "key": spec.key(), "round": 1, "experiment": "", "arm": "", "spec": spec, "version": "", "settings": [],
-            "machine": crate::machine::Machine::here(std::path::Path::new(".")), "began": 0, "seconds": 0.0,
-            "steps": [step], "accounts": [],
-        });
-        serde_json::from_value(run).unwrap()
+        Run::made_up(spec, vec![step.clone()])
     }
 
     #[test]

@@ -371,6 +371,7 @@ mod tests {
             seconds: 1.0,
             steps: steps.iter().map(step).collect(),
             accounts: Vec::new(),
+            not_loaded: None,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::{
     experiment::{
         CheckOutcome, Data, Experiment, Paper, Verdict,
         check::Rule,
+        data::are_loaded,
         view::{Chart, ChartKind, Over, View},
     },
     record::Run,
@@ -91,9 +92,9 @@ impl Finding<'_> {
         }
     }
 
-    /// The fewest and the most runs of an arm.
+    /// The fewest and the most runs of an arm, without arms that were not loaded in time: those have one round.
     pub fn rounds(&self) -> Option<(usize, usize)> {
-        let rounds = || self.data.measured().map(|(_, runs)| runs.len());
+        let rounds = || self.data.measured().filter(|(_, runs)| are_loaded(runs)).map(|(_, runs)| runs.len());
         Some((rounds().min()?, rounds().max()?))
     }
 }

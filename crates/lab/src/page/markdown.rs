@@ -8,7 +8,7 @@ use super::{
     html::TITLE,
     picture_name, standalone,
     summary::{Summary, VERDICTS, note_of, source},
-    words::{holds, ours, rule, rules_held, sign},
+    words::{holds, not_loaded, ours, rule, rules_held, sign},
 };
 use crate::chart::numbers::number;
 
@@ -107,6 +107,9 @@ fn section(out: &mut String, finding: &Finding<'_>, page: &Page<'_>, pictures: &
             let title = format!("{}: {}", experiment.name, chart.title);
             writeln!(out, "![{}]({pictures}/{})", escaped(&title), picture_name(finding, number))?;
         }
+    }
+    if let Some(said) = not_loaded(finding) {
+        writeln!(out, "\n{}", escaped(&said))?;
     }
     writeln!(out, "\n`{}`\n", command(finding, page).replace(['`', '\n'], " "))
 }

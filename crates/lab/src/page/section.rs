@@ -7,7 +7,7 @@ use super::{
     markup::{Markup, element, prose, text, words},
     settings,
     summary::{note_of, source},
-    words::{holds, ours, rule, rules_held},
+    words::{holds, not_loaded, ours, rule, rules_held},
 };
 use crate::{
     chart::{
@@ -38,6 +38,7 @@ pub fn section(finding: &Finding<'_>, page: &Page<'_>) -> Markup {
     }
     parts.push(charts(finding));
     parts.extend(figures::all(finding));
+    parts.extend(not_loaded(finding).map(|said| words("p", &[("class", "small")], &said)));
     parts.extend(settings::all(finding));
     parts.push(element(
         "p",

@@ -62,6 +62,29 @@ fn a_page_of_everything_is_whole() {
 }
 
 #[test]
+fn a_store_that_was_not_loaded_in_time_has_a_note_and_no_figures() {
+    let is_first = |experiment: &Experiment| experiment.name == "hashkv-e1";
+    let experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().filter(is_first).collect();
+    let slow = &experiments[0].arms[1];
+    let mut runs = fixture::runs(&experiments);
+    for run in runs.iter_mut().filter(|run| run.key == slow.spec.key()) {
+        run.steps.clear();
+        run.not_loaded = Some(crate::record::NotLoaded { keys: 250, of: 1000, seconds: 900.0 });
+    }
+    let page = page(&experiments, &runs);
+    let note = format!("{} (25.0 % of the keys after 15 min)", slow.label());
+    assert!(page.markdown("pictures").contains(&note));
+    let html = page.html();
+    let document = parsed(&html);
+    assert!(document.descendants().filter_map(|node| node.text()).any(|text| text.contains(&note)));
+    let is_in_table = |node: &roxmltree::Node<'_, '_>| {
+        node.ancestors().any(|outer| outer.attribute("class") == Some("sortable figures"))
+    };
+    let mut cells = document.descendants().filter(|node| node.has_tag_name("td")).filter(is_in_table);
+    assert!(cells.any(|cell| cell.text() == Some("–")));
+}
+
+#[test]
 fn a_page_asks_nobody_for_anything() {
     let experiments = experiments();
     let runs = fixture::runs(&experiments);

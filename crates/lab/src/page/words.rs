@@ -4,7 +4,8 @@ use super::finding::Finding;
 use crate::{
     chart::numbers::number,
     choose::Distribution,
-    experiment::{Verdict, check::Rule},
+    experiment::{Arm, Verdict, check::Rule},
+    record::{NotLoaded, Run},
 };
 
 /// A count with its noun: `1 run`, `2 runs`.
@@ -131,6 +132,17 @@ pub fn rules_held(finding: &Finding<'_>) -> String {
             format!("{held} of {} that {} measured hold.{rest}", count(measured, "rule"), was(measured))
         }
     }
+}
+
+/// The stores that did not have all keys in time, in a sentence; `None` if there are none.
+pub fn not_loaded(finding: &Finding<'_>) -> Option<String> {
+    let described = |(arm, runs): (&Arm, &[&Run])| {
+        let NotLoaded { keys, of, seconds } = runs.iter().find_map(|run| run.not_loaded)?;
+        let percent = number(100.0 * keys as f64 / of as f64);
+        Some(format!("{} ({percent} % of the keys after {})", arm.label(), duration(seconds)))
+    };
+    let arms: Vec<String> = finding.data.measured().filter_map(described).collect();
+    (!arms.is_empty()).then(|| format!("Not loaded in time, so without figures (–): {}.", list(&arms)))
 }
 
 fn was(count: usize) -> &'static str {

@@ -5,6 +5,7 @@ use crate::{
     Scale, Spec,
     driver::{self, Job, Launch, Watch},
     execute::{self, Part, Seen},
+    record::{Account, NotLoaded},
 };
 
 struct Silent;
@@ -24,6 +25,17 @@ impl Launch for InThisProcess {
         let part = execute::execute(spec, part, dir, None, &progress)?;
         seen(progress.look());
         part.erased()
+    }
+}
+
+/// No store has all keys in time.
+struct TooSlow;
+
+impl Launch for TooSlow {
+    fn launch(&self, spec: &Spec, _: usize, _: &Path, _: &mut dyn FnMut(Seen)) -> Result<Part<Value>> {
+        let not_loaded = Some(NotLoaded { keys: 1, of: spec.plan.keys, seconds: 900.0 });
+        let (steps, settings, version) = (Vec::new(), Vec::new(), "1".to_owned());
+        Ok(Part { steps, account: Account::default(), version, settings, not_loaded })
     }
 }
 
@@ -62,6 +74,22 @@ fn a_session_that_was_cut_short_goes_on_where_it_was() {
     drop(results);
     let other = Session { seed: 2, ..session.clone() };
     assert!(Results::open(&dir, &other).unwrap_err().to_string().contains("\"seed\":2"));
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn a_run_that_was_not_loaded_in_time_is_kept_and_not_made_again() {
+    let dir = fresh("slow");
+    let session = Session { scale: Scale::Tiny, ..Session::default() };
+    let experiments = session.named(&["hashkv-e1".to_owned()]).unwrap();
+    let mut results = Results::open(&dir, &session).unwrap();
+    let jobs = driver::jobs(&experiments, 2, &results);
+    driver::drive(&jobs, &dir, &TooSlow, &mut Silent, &mut |run| results.add(run)).unwrap();
+    assert_eq!(2 * results.runs().len(), jobs.len(), "a second round takes as long");
+    drop(results);
+    let results = Results::open(&dir, &session).unwrap();
+    assert!(results.runs().iter().all(|run| run.not_loaded.is_some() && run.steps.is_empty() && run.version == "1"));
+    assert!(driver::jobs(&experiments, 3, &results).is_empty());
     fs::remove_dir_all(&dir).unwrap();
 }
 

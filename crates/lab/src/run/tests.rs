@@ -208,6 +208,16 @@ fn a_time_limit_ends_a_phase_but_never_the_load() {
 }
 
 #[test]
+fn a_load_ends_by_a_limit_of_its_own() {
+    let store = MapStore::default();
+    let plan = Plan { threads: 1, ..plan() };
+    let mut runner = Runner::new(&store, Path::new("/nonexistent"), plan, &[Workload::Load]).unwrap();
+    runner.limit_load(Some(Duration::ZERO));
+    assert_eq!(runner.phase(Workload::Load).unwrap().operations, 1);
+    assert_eq!(store.map.lock().unwrap().len(), 1);
+}
+
+#[test]
 fn what_background_work_needs_for_a_moment_counts() {
     let dir = std::env::temp_dir().join(format!("bifold-lab-needs-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();

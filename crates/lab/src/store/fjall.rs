@@ -90,6 +90,13 @@ impl Default for FjallOptions {
     }
 }
 
+impl From<&Budget> for FjallBlobs {
+    fn from(budget: &Budget) -> Self {
+        let min_bytes = u32::try_from(budget.min_bytes).unwrap_or(u32::MAX);
+        Self { min_bytes, file_bytes: budget.blob_file_bytes, ..Self::default() }
+    }
+}
+
 impl From<&Budget> for FjallOptions {
     /// fjall's level 1 is as large as four tables, so tables are a fourth of the budget's level 1: 64 MiB by default,
     /// as in fjall itself.

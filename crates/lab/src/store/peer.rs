@@ -51,6 +51,8 @@ pub struct Budget {
     pub level1_bytes: u64,
     /// The smallest separated value, in bytes, if the peer separates values.
     pub min_bytes: u64,
+    /// Size of a file of separated values, in bytes, if the peer separates values: that of Bifold's.
+    pub blob_file_bytes: u64,
     /// The durability of writes.
     pub sync: Sync,
     /// Background threads.
@@ -74,6 +76,7 @@ impl Budget {
                 _ => options.memtable_bytes.saturating_mul(4),
             },
             min_bytes: options.keyspace.values.separates_from() as u64,
+            blob_file_bytes: options.keyspace.values.file_bytes,
             sync: if options.durability == Durability::Sync { Sync::EveryWrite } else { Sync::Never },
             threads: match options.workers {
                 Workers::Threads(threads) => threads,
@@ -128,11 +131,11 @@ impl Peer {
                 "RocksDB as recommended, reading and writing tables without the page cache, with eight times the cache"
             }
             Self::BlobDb => {
-                "RocksDB with values in blob files of 64 MiB, separated from the same size on as in Bifold; GC with \
-                 age cutoff 0.25 and force threshold 0.5"
+                "RocksDB with values in blob files, which are as large as Bifold's and have values from the same size \
+                 on; GC with age cutoff 0.25 and force threshold 0.5"
             }
             Self::Fjall => "fjall, an LSM-tree in Rust",
-            Self::FjallBlobs => "fjall with key-value separation, from the same size on as in Bifold",
+            Self::FjallBlobs => "fjall with key-value separation, from the same size on and into files as in Bifold",
             Self::Redb => "redb, a copy-on-write B-tree in Rust",
             Self::Lmdb => "LMDB, a copy-on-write B-tree in a mapped file",
             Self::OverRocksDb => "Bifold's value files, `hashkv` or `wisckey`, with their keys in RocksDB",
@@ -206,8 +209,7 @@ impl Peer {
             Self::RocksDb | Self::RocksDbRecommended | Self::RocksDbDirect | Self::BlobDb => {
                 use super::rocksdb::{RocksBlobs, RocksDbOptions, RocksDbStore, Tuning};
                 let budget = Budget::of(options);
-                let blobs = RocksBlobs { min_bytes: budget.min_bytes, ..RocksBlobs::default() };
-                let blobs = (self == Self::BlobDb).then_some(blobs);
+                let blobs = (self == Self::BlobDb).then(|| RocksBlobs::from(&budget));
                 let tuning = match self {
                     Self::RocksDbRecommended => Tuning::Recommended,
                     Self::RocksDbDirect => Tuning::Direct,
@@ -219,11 +221,7 @@ impl Peer {
             Self::Fjall | Self::FjallBlobs => {
                 use super::fjall::{FjallBlobs, FjallOptions, FjallStore};
                 let budget = Budget::of(options);
-                let blobs = FjallBlobs {
-                    min_bytes: u32::try_from(budget.min_bytes).unwrap_or(u32::MAX),
-                    ..FjallBlobs::default()
-                };
-                let blobs = (self == Self::FjallBlobs).then_some(blobs);
+                let blobs = (self == Self::FjallBlobs).then(|| FjallBlobs::from(&budget));
                 Ok(Box::new(FjallStore::open(dir, FjallOptions { blobs, ..(&budget).into() })?))
             }
             #[cfg(feature = "rocksdb")]
@@ -260,6 +258,7 @@ impl FromStr for Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Scale;
 
     #[test]
     fn every_peer_is_found_by_its_name_and_names_its_feature() {
@@ -284,5 +283,28 @@ mod tests {
         assert_eq!((budget.sync, budget.threads), (Sync::EveryWrite, 1));
         options.set("cache_bytes=1MiB").unwrap();
         assert_eq!(Budget::of(&options).cache_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn sizes_of_the_budget_follow_the_scale() {
+        let mut options = Options::default();
+        let sizes = |options: &Options| {
+            let Budget { memtable_bytes, table_bytes, level1_bytes, blob_file_bytes, .. } = Budget::of(options);
+            [memtable_bytes as u64, table_bytes, level1_bytes, blob_file_bytes].map(|bytes| bytes >> 20)
+        };
+        assert_eq!(sizes(&options), [64, 16, 256, 16]);
+        let scale = Scale::Device;
+        for word in [scale.options(), scale.leveled()].concat() {
+            options.set(&word).unwrap();
+        }
+        assert_eq!(sizes(&options), [16, 4, 64, 4]);
+        options.set("keyspace.values.file_bytes=3MiB").unwrap();
+        assert_eq!(sizes(&options), [16, 4, 64, 3]);
+        let budget = Budget::of(&options);
+        #[cfg(feature = "rocksdb")]
+        assert_eq!(crate::store::rocksdb::RocksBlobs::from(&budget).file_bytes, 3 << 20);
+        #[cfg(feature = "fjall")]
+        assert_eq!(crate::store::fjall::FjallBlobs::from(&budget).file_bytes, 3 << 20);
+        assert_eq!(budget.min_bytes, 192);
     }
 }

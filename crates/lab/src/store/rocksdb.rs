@@ -96,6 +96,12 @@ impl Default for RocksDbOptions {
     }
 }
 
+impl From<&Budget> for RocksBlobs {
+    fn from(budget: &Budget) -> Self {
+        Self { min_bytes: budget.min_bytes, file_bytes: budget.blob_file_bytes, ..Self::default() }
+    }
+}
+
 impl From<&Budget> for RocksDbOptions {
     fn from(budget: &Budget) -> Self {
         Self {

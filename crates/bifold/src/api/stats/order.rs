@@ -10,8 +10,10 @@ use crate::{state::tree::Tree, waiting::sync::LockExt};
 pub struct OrderStats {
     /// The levels that have value files.
     pub levels: Vec<LevelOrderStats>,
-    /// Merges that moved values.
+    /// Merges that moved values, for whatever reason: GC and the untangling of files count, too.
     pub merges: u64,
+    /// Those that moved values because their keys went to a deeper level: DiffKV's merges between levels.
+    pub level_merges: u64,
     /// Milliseconds that these took, including the merge of their tables.
     pub merge_ms: u64,
     /// Bytes that flushes separated from their keys.
@@ -64,6 +66,7 @@ impl OrderStats {
         Some(Self {
             levels: order.levels.iter().map(level).collect(),
             merges: history.value_merges,
+            level_merges: order.level_merges,
             merge_ms: u64::try_from(history.value_merge_time.as_millis()).unwrap_or(u64::MAX),
             separated_bytes: order.separated_bytes,
             merged_bytes: order.merged_bytes,

@@ -379,8 +379,9 @@ impl Watch for RunProgress<'_> {
     fn end(&mut self, run: &Run) {
         if !self.quiet {
             let (at, of) = self.at;
-            let Run { experiment, arm, round, seconds, .. } = run;
-            let line = format!("{at:>4}/{of}  {experiment:<12} {arm}, round {round}: {seconds:.1} s");
+            let Run { experiment, arm, round, seconds, not_loaded, .. } = run;
+            let ended = if not_loaded.is_some() { ", not loaded in time" } else { "" };
+            let line = format!("{at:>4}/{of}  {experiment:<12} {arm}, round {round}: {seconds:.1} s{ended}");
             // If nobody reads the output any more, the runs continue: their results are in a file.
             let _ = self.out.line_now(self.out.paint(Tone::Dim, &line));
         }

@@ -9,6 +9,9 @@
 //!             2·l − 1                          tiering
 //! ```
 //!
+//! The last merge, which brings all data down, is made of every tree and counted with the load, so that all figures are
+//! of whole trees. Tiers merge when they are full and at no other time, as in the model: their bound on space is off.
+//!
 //! Each commit has the size of the model's memory, and memtables take one commit, so each flush has the same bytes.
 //! Keys are distinct, in the order of their hashes. `bifold vat validate` does the same with more trees, and gives the
 //! causes of differences.
@@ -30,6 +33,9 @@ const VALUE_BYTES: usize = 1000;
 /// The steps after which all data are flushed, and all data are in the last level.
 const LOADED: &str = "settle";
 const DOWN: &str = "compact";
+
+/// So much space, in percent of the oldest run, that it never makes a merge due.
+const SPACE_UNBOUNDED: u64 = 1_000_000;
 
 const ALPHA: &str = "/facts/alpha";
 const USER: &str = "/user_bytes_written";
@@ -141,7 +147,11 @@ impl Kind {
             ("keyspace.values.separate_from_bytes", 1),
         ];
         let tree: &[(&str, u64)] = if self.is_tiering() {
-            &[("tiered.growth", u64::from(GROWTH)), ("tiered.levels", u64::from(levels))]
+            &[
+                ("tiered.growth", u64::from(GROWTH)),
+                ("tiered.levels", u64::from(levels)),
+                ("tiered.space_percent", SPACE_UNBOUNDED),
+            ]
         } else {
             // With a small base all levels are there from the beginning; level 0 is the model's memory on its way.
             &[
@@ -168,17 +178,14 @@ impl Kind {
         let keys = entries * u64::from(GROWTH).pow(depth);
         let batch = usize::try_from(entries).unwrap_or(usize::MAX);
         let plan = Plan { keys, batch, ..plan(scale.data_bytes(), VALUE_BYTES, seed) };
-        let mut steps = vec![step(Workload::Load), settle()];
-        if !self.is_tiering() {
-            steps.push(step(Workload::Compact));
-        }
+        let steps = [step(Workload::Load), settle(), step(Workload::Compact)];
         self.setup(scale, levels).arm_at(f64::from(levels), &plan, &steps)
     }
 
     /// D / Sₗ as measured at so many levels.
     fn measured(self, d: &Data<'_>, levels: f64) -> Option<f64> {
-        let steps: &[&str] = if self.is_tiering() { &["load", LOADED] } else { &["load", LOADED, DOWN] };
-        let moved = MOVED.iter().map(|source| d.sum(self.series, Some(levels), steps, source)).sum::<Option<f64>>()?;
+        let steps = ["load", LOADED, DOWN];
+        let moved = MOVED.iter().map(|source| d.sum(self.series, Some(levels), &steps, source)).sum::<Option<f64>>()?;
         Some(moved / d.at(self.series, levels, "load", USER)?)
     }
 
@@ -289,5 +296,47 @@ pub(super) fn f3(scale: Scale, seed: u64) -> Experiment {
             ),
         ],
         checks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold::options::Compaction as TreePolicy;
+    use serde_json::json;
+
+    use super::*;
+    use crate::record::Run;
+
+    #[test]
+    fn all_of_every_tree_comes_down_and_is_counted() {
+        for kind in KINDS {
+            let arm = kind.arm(Scale::Tiny, 1, 2);
+            let step = |name: &str, flushed: u64, merged: u64| {
+                let written = json!({"flush": flushed, "compaction": merged, "value": 0});
+                json!({
+                    "step": name, "user_bytes_written": 100, "bytes_written": written,
+                    "bytes_read": {"flush": 0, "compaction": merged},
+                })
+            };
+            let steps = [("load", 100, 50), (LOADED, 10, 0), (DOWN, 0, 200)];
+            let names: Vec<&str> = arm.spec.steps.iter().map(|step| step.name.as_str()).collect();
+            assert_eq!(names, steps.map(|(name, ..)| name), "{}", kind.series);
+            let run = Run::made_up(&arm.spec, steps.map(|(name, flushed, merged)| step(name, flushed, merged)).into());
+            let (arms, runs) = ([arm], [run]);
+            assert_eq!(kind.measured(&Data::new(&arms, &runs), 2.0), Some(6.1), "{}", kind.series);
+        }
+    }
+
+    #[test]
+    fn tiers_merge_only_when_they_are_full() {
+        let mut tiered = 0;
+        for kind in KINDS {
+            let options = kind.arm(Scale::Tiny, 1, 2).spec.options().unwrap();
+            if let TreePolicy::Tiered(of) = options.keyspace.compaction {
+                assert_eq!((u64::from(of.space_percent), of.size_ratio, of.levels), (SPACE_UNBOUNDED, GROWTH, 2));
+                tiered += 1;
+            }
+        }
+        assert_eq!(tiered, 1);
     }
 }

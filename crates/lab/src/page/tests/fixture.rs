@@ -71,6 +71,7 @@ fn run(experiment: &str, arm: &str, spec: &Spec, round: usize) -> Run {
         seconds: 20.0 + (seed % 40) as f64,
         steps,
         accounts: vec![Account { by_source, called: Some(259_000_000 + (seed % 3_000_000)) }],
+        not_loaded: None,
     }
 }
 

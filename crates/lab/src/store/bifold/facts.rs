@@ -51,6 +51,7 @@ fn of_keyspace(keyspace: &KeyspaceStats) -> Vec<(&'static str, f64)> {
         let overlaps: f64 = levels.iter().map(|level| level.overlap * level.files as f64).sum();
         facts.extend([
             ("value_merges", order.merges as f64),
+            ("level_merges", order.level_merges as f64),
             ("value_merge_ms", order.merge_ms as f64),
             ("separated_values", order.separated_bytes as f64),
             ("values_merged", order.merged_bytes as f64),

@@ -37,9 +37,11 @@ use crate::{
     placements::ValueOptions,
 };
 
-/// What merges have done since the database was opened, in bytes of records.
+/// What merges have done since the database was opened, in bytes of records but for the number of merges.
 #[derive(Debug, Default)]
 pub(super) struct Work {
+    /// Merges that moved values because keys went to a deeper level.
+    level_merges: AtomicU64,
     /// Written by flushes.
     separated: AtomicU64,
     /// Moved because keys went to a deeper level.
@@ -99,6 +101,8 @@ pub(super) struct Merge {
     dead: DeadCounts,
     /// The part of these bytes that dropped entries led to.
     dropped: u64,
+    /// It has moved a value because keys went to a deeper level.
+    is_of_level: bool,
 }
 
 impl Merge {
@@ -120,6 +124,7 @@ impl Merge {
             unsynced: Together::default(),
             dead: DeadCounts::default(),
             dropped: 0,
+            is_of_level: false,
         }
     }
 
@@ -191,6 +196,7 @@ impl Merge {
         if planted!("count_moved_twice") {
             self.dead.add(from);
         }
+        self.is_of_level |= why == Why::Level;
         self.shared.work.of(why).fetch_add(u64::from(to.len), Relaxed);
         Ok(Kept::Moved(to))
     }
@@ -281,6 +287,7 @@ impl Work {
     pub fn with(&self, levels: Vec<LevelOrder>) -> Order {
         Order {
             levels,
+            level_merges: self.level_merges.load(Relaxed),
             separated_bytes: self.separated.load(Relaxed),
             merged_bytes: self.merged.load(Relaxed),
             untangled_bytes: self.untangled.load(Relaxed),
@@ -357,6 +364,7 @@ impl Rewriter for Merge {
         let added = std::mem::take(&mut self.done);
         let garbage = std::mem::take(&mut self.dead).into_garbage();
         self.shared.stale.subtract(self.dropped);
+        self.shared.work.level_merges.fetch_add(u64::from(self.is_of_level), Relaxed);
         Ok(ValueEdit { added, garbage, tagged, ..ValueEdit::default() })
     }
 }

@@ -70,6 +70,7 @@ fn lazily_values_move_to_the_last_two_levels_only() {
     }
     let work = stage.placement.order();
     assert_eq!((work.merged_bytes, work.untangled_bytes + work.gc_bytes), (2 * work.separated_bytes, 0));
+    assert_eq!(work.level_merges, 2);
 }
 
 /// A sync is due for each file, however small it is: short tables of keys do not make short vTables.
@@ -103,12 +104,14 @@ fn a_merge_empties_files_with_too_much_garbage() {
     let (more, rest) = rest.split_at(8);
     let (rest, _) = stage.rewrite(&job(Some(6), 6), rest, more);
     assert_eq!(rest[0].pointer().file, old, "it was not known before");
-    assert_eq!(stage.placement.order().levels.iter().map(|level| level.tagged).sum::<u64>(), 1);
+    let order = stage.placement.order();
+    assert_eq!((order.levels.iter().map(|level| level.tagged).sum::<u64>(), order.level_merges), (1, 1));
     stage.reopen();
     let (rest, _) = stage.rewrite(&job(Some(6), 6), &rest, &[]);
     assert_ne!(rest[0].pointer().file, old);
     stage.check(&rest, 100);
-    assert!(stage.placement.order().gc_bytes > 1000);
+    let order = stage.placement.order();
+    assert!(order.gc_bytes > 1000 && order.level_merges == 0, "GC moves no value to another level: {order:?}");
     assert!(!stage.recorded.contains_key(&old) && stage.recorded.contains_key(&rest[0].pointer().file));
     assert_eq!(stage.placement.read(&rows[0].key, 1, rows[0].pointer(), IoSource::Get).unwrap().map(|_| ()), None);
     stage.check(&rest, 100);
