@@ -228,13 +228,19 @@ fn micro(scale: Scale, seed: u64) -> Vec<Arm> {
         operations(step(Workload::Update), 3 * plan.keys),
     ];
     let with_separation = [separated(scale), separated_with_gc(scale), logs_with_gc(scale), papers(scale)];
-    lsms(scale).chain(with_separation).map(|setup| setup.arm(&plan, &steps)).collect()
+    // What the space target costs updates, and what more levels of keys do.
+    let others = [
+        papers(scale).set("keyspace.values.space_target=2").named("diffkv, space 2"),
+        merges::deep(scale).named("diffkv, deep"),
+    ];
+    lsms(scale).chain(with_separation).chain(others).map(|setup| setup.arm(&plan, &steps)).collect()
 }
 
 const MICRO_NOTE: &str = "One store runs all phases, and reads and scans come before overwrites; in the paper each \
 phase has a fresh load. Scans have 16 threads. `inline` stands for RocksDB, `separated` for Titan without GC, \
 `logs, GC` for Titan with foreground GC, which looks keys up in the index; `separated, GC` is DiffKV's own GC \
-without its merges. PebblesDB is missing, and so is a GC that never makes writers wait.";
+without its merges. `diffkv, space 2` has a space target of 2 instead of 1.5, and `diffkv, deep` more levels of keys \
+and no bound on space. PebblesDB is missing, and so is a GC that never makes writers wait.";
 
 fn f10(scale: Scale, seed: u64) -> Experiment {
     let over = |b: &'static str, step, metric| move |d: &Data<'_>| d.ratio("diffkv", b, step, metric);
