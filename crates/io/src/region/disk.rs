@@ -74,7 +74,6 @@ impl Ground for Disk {
 
     const GROWTH: usize = 16;
     const FULL: usize = ROOM;
-    const FULL_OF_MANY: usize = 8 << 10;
 
     /// Tests copy the files of a region, which must not change meanwhile.
     fn writes_full_slots(&self) -> FullSlots {

@@ -210,23 +210,6 @@ fn a_full_disk_is_reported_to_each_writer_and_ends_no_other_file() {
     assert_eq!(memory.read(Path::new("/d/a")).unwrap(), [[1; 500], [3; 500]].concat());
 }
 
-/// All slots of many files together take long to fill, and the system writes their pages meanwhile.
-#[test]
-fn slots_of_one_of_many_files_are_full_with_fewer_bytes() {
-    let memory = MemoryFs::new();
-    let region = simulated(&memory, MANY + 2);
-    let paths: Vec<PathBuf> = (0..=MANY).map(|n| PathBuf::from(format!("/d/{n}"))).collect();
-    let files: Vec<Appended> = paths.iter().map(|path| appended(&region, path)).collect();
-    let first_written = |at: usize| {
-        while memory.read(&paths[at]).unwrap().is_empty() {
-            files[at].writer.append(&[&[1; 64]]).unwrap();
-        }
-        memory.read(&paths[at]).unwrap().len()
-    };
-    assert_eq!(first_written(0), Simulated::FULL);
-    assert_eq!(first_written(MANY), Simulated::FULL_OF_MANY);
-}
-
 /// Regression: an append had ended a full slot, and the write of an earlier one failed before the append had another.
 /// It went on in the full slot, where it panicked or wrote beyond the slot's end.
 #[test]

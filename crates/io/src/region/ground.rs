@@ -25,9 +25,6 @@ pub(crate) trait Ground: Debug + Send + Sync + Sized + 'static {
     /// A slot is full with so many bytes: at most what it can hold.
     const FULL: usize;
 
-    /// A slot of a file that was begun while many others were appended to: see [`StagedFile`](super::staged).
-    const FULL_OF_MANY: usize;
-
     /// When full slots are written.
     fn writes_full_slots(&self) -> FullSlots;
 

@@ -65,9 +65,6 @@ pub(crate) use self::{disk::Disk, simulated::Simulated};
 use crate::Opener;
 use crate::fs::{AppendRegion, Appended, Appending, CatchUp, DirLock, DirUse, FileLock, FileSystem};
 
-/// From so many files on that are appended to at the same time, slots of further ones are full with fewer bytes.
-const MANY: usize = 16;
-
 /// A file system with an append region for one directory.
 #[derive(Debug)]
 pub(crate) struct RegionFs<G: Ground> {
@@ -283,9 +280,7 @@ impl<G: Ground> RegionFs<G> {
         let file = open()?;
         let len = file.len().map_err(|e| Error::io(op, path, e))?;
         let pages = self.region.pages(path, len);
-        let are_many = files.values().filter_map(Weak::upgrade).filter(|file| !file.is_closed()).count() >= MANY;
-        let full = if are_many { G::FULL_OF_MANY } else { G::FULL };
-        let staged = StagedFile::new(file, path.into(), pages, (Arc::clone(&self.region), full));
+        let staged = StagedFile::new(file, path.into(), pages, Arc::clone(&self.region));
         files.insert(path.into(), Arc::downgrade(&staged));
         Ok(Appended { writer: Arc::new(StagedWriter(Arc::clone(&staged))), reader: staged })
     }

@@ -58,7 +58,6 @@ impl Ground for Simulated {
 
     /// So few that the small files of simulations fill some.
     const FULL: usize = 2 << 10;
-    const FULL_OF_MANY: usize = 1 << 10;
 
     fn writes_full_slots(&self) -> FullSlots {
         FullSlots::ByNextAppend

@@ -29,10 +29,6 @@ const FULL_MAX: usize = 8;
 /// the file: everything up to `written` │ full slots, oldest first │ the slot that appends go to
 /// ```
 ///
-/// A slot is full when the file reaches a multiple of `full`. That is little for one of many files: all slots together
-/// are then filled slowly, and the system writes pages of the mapped file, too, before they are used again
-/// (`docs/decisions/0080-short-slots-for-many-files.md`).
-///
 /// Appends come one at a time; reads, syncs and threads that write full slots may run meanwhile. An append waits for a
 /// write to the file only where slots are scarce.
 #[derive(Debug)]
@@ -40,7 +36,6 @@ pub struct StagedFile<G: Ground> {
     file: G::File,
     path: PathBuf,
     region: Arc<Region<G>>,
-    full: usize,
     /// The file itself: what is written to it is read without the lock.
     pages: Arc<Pages>,
     /// Held by whoever writes to the file. Taken before `staged`.
@@ -98,14 +93,9 @@ impl<G: Ground> Staged<G> {
 }
 
 impl<G: Ground> StagedFile<G> {
-    pub(super) fn new(
-        file: G::File,
-        path: PathBuf,
-        pages: Arc<Pages>,
-        (region, full): (Arc<Region<G>>, usize),
-    ) -> Arc<Self> {
+    pub(super) fn new(file: G::File, path: PathBuf, pages: Arc<Pages>, region: Arc<Region<G>>) -> Arc<Self> {
         let staged = Staged { full: VecDeque::new(), slot: None, appends: 0, bytes: 0, is_closed: false };
-        Arc::new(Self { file, path, region, full, pages, writing: Mutex::default(), staged: Mutex::new(staged) })
+        Arc::new(Self { file, path, region, pages, writing: Mutex::default(), staged: Mutex::new(staged) })
     }
 
     fn staged(&self) -> MutexGuard<'_, Staged<G>> {
@@ -223,7 +213,7 @@ impl<G: Ground> StagedFile<G> {
         Ok(())
     }
 
-    /// An append that crosses a multiple of `full` is split there, so that whole slots are written at page
+    /// An append that crosses a multiple of [`Ground::FULL`] is split there, so that whole slots are written at page
     /// boundaries: the system then has one piece of memory for them instead of nine, a third less work.
     fn append(self: &Arc<Self>, parts: &[&[u8]]) -> io::Result<()> {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
@@ -232,7 +222,7 @@ impl<G: Ground> StagedFile<G> {
         }
         let room = self.room(&*self.open()?);
         // Large ones go directly to the file.
-        if bytes > self.full.min(G::FULL / 2) {
+        if bytes > G::FULL / 2 {
             return self.write_through(parts);
         }
         if bytes <= room {
@@ -244,19 +234,19 @@ impl<G: Ground> StagedFile<G> {
         self.stage(&[behind], behind.len())
     }
 
-    /// Bytes up to the next multiple of `full`.
+    /// Bytes up to the next multiple of [`Ground::FULL`].
     fn room(&self, staged: &Staged<G>) -> usize {
-        self.full - (self.end(staged) % self.full as u64) as usize
+        G::FULL - (self.end(staged) % G::FULL as u64) as usize
     }
 
-    /// Whether the present slot may hold so many bytes more. It ends at a multiple of `full`.
+    /// Whether the present slot may hold so many bytes more. It ends at a multiple of [`Ground::FULL`].
     fn fits(&self, staged: &Staged<G>, bytes: usize) -> bool {
         let base = self.end(staged) - staged.bytes as u64;
-        let room = self.full - (base % self.full as u64) as usize;
+        let room = G::FULL - (base % G::FULL as u64) as usize;
         staged.appends < APPENDS_MAX && staged.bytes + bytes <= room
     }
 
-    /// Puts an append, or a piece of one, into a slot. It does not cross a multiple of `full`.
+    /// Puts an append, or a piece of one, into a slot. It does not cross a multiple of [`Ground::FULL`].
     fn stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<()> {
         if self.try_stage(parts, bytes)? {
             return Ok(());
@@ -269,7 +259,7 @@ impl<G: Ground> StagedFile<G> {
     /// The same if there is a slot for it.
     fn try_stage(self: &Arc<Self>, parts: &[&[u8]], bytes: usize) -> io::Result<bool> {
         let mut staged = self.open()?;
-        if staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == self.full {
+        if staged.appends == APPENDS_MAX || staged.bytes > 0 && self.room(&staged) == G::FULL {
             staged.end_slot();
             drop(staged);
             self.region.has_full_slot(self);
