@@ -132,7 +132,10 @@ fn every_experiment_is_complete_adds_up_and_repeats_the_same_operations() {
             // Other stores are measured only in builds that have them.
             let what = outcome["what"].as_str().unwrap();
             let other = what.ends_with("rocksdb") || what.ends_with("peer");
-            assert!(outcome["ours"].is_f64() || other, "{}: nothing was measured: {outcome}", experiment["experiment"]);
+            // Merges between levels are judged only in trees that have more of them than so little data fill.
+            let name = experiment["experiment"].as_str().unwrap();
+            let open = other || matches!(name, "diffkv-f15" | "diffkv-f16");
+            assert!(outcome["ours"].is_f64() || open, "{name}: nothing was measured: {outcome}");
         }
     }
     assert_eq!(experiments.len(), bifold(&["lab", "list", "--json"]).json().len());
