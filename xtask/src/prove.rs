@@ -5,7 +5,7 @@ use crate::filtered;
 
 /// What is run, each with one filter at most, and the variable that sets its amount.
 const ALL: [(&str, &str, &str); 4] = [
-    ("-p bifold-sim --", "BIFOLD_SIM_SCALE", "75"),
+    ("-p bifold-sim --", "BIFOLD_SIM_SCALE", "100"),
     // The program from outside: failing system calls, and damaged databases under limits.
     ("-p bifold-cli --test all -- injected::", "BIFOLD_SIM_SCALE", "100"),
     ("-p bifold-cli --test all -- damaged::", "BIFOLD_SIM_SCALE", "100"),
