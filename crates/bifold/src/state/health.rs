@@ -48,10 +48,12 @@ impl Health {
         Self { signal, visible, access, events, ..Self::default() }
     }
 
-    /// Returns `outcome`. An error poisons the database and notifies waiting threads, unless it is [`Error::Full`] or
-    /// [`Error::Closed`]: those are found before anything has changed.
+    /// Returns `outcome`. An error poisons the database and notifies waiting threads, unless it is [`Error::Full`],
+    /// [`Error::Closed`] or [`Error::OperandsTooLong`]: those are found before anything has changed.
     pub fn watch<T>(&self, outcome: Result<T>) -> Result<T> {
-        let is_failure = |error: &&Error| !matches!(error, Error::Full { .. } | Error::Closed { .. });
+        let is_failure = |error: &&Error| {
+            !matches!(error, Error::Full { .. } | Error::Closed { .. } | Error::OperandsTooLong { .. })
+        };
         if let Some(error) = outcome.as_ref().err().filter(is_failure) {
             // The first cause stays.
             if self.first_failure.set(error.clone()).is_ok() {

@@ -32,6 +32,9 @@ const KEYS: u32 = 64;
 
 const MEMTABLE_BYTES: usize = 64 << 10;
 
+/// The largest commit of [`Smaller`].
+const SMALLER: u64 = 300;
+
 /// Placements whose GC asks the index what is live.
 const ASKING: [PlacementKind; 3] = [PlacementKind::WiscKey, PlacementKind::DiffKv, PlacementKind::Streams];
 
@@ -185,22 +188,24 @@ fn short_gc_waits_for_no_flush() {
     gc.join().unwrap();
 }
 
+/// Every key has a value, which is in files of a few of them, and may get operands.
+fn appending(placement: PlacementKind) -> Bed {
+    let merge = Some(MergeOperator::append());
+    let mut keyspace = KeyspaceOptions { placement, merge, ..KeyspaceOptions::default() };
+    keyspace.values.file_bytes = 16 << 10;
+    let memtable_bytes = MEMTABLE_BYTES as u64;
+    let bed = Bed::of(Options { workers: Workers::Threads(2), memtable_bytes, keyspace, ..Options::default() });
+    bed.fill((0..KEYS).map(|n| (n, value(n))));
+    bed.flush().unwrap();
+    bed
+}
+
 /// Above a separated value operands only grow, and GC writes them again above its new address.
 #[test]
 fn what_gc_commits_of_long_operands_fits_into_memtables() {
     const OPERAND_BYTES: usize = MEMTABLE_BYTES;
-    let merge = Some(MergeOperator::append());
-    let mut keyspace = KeyspaceOptions { placement: PlacementKind::WiscKey, merge, ..KeyspaceOptions::default() };
-    keyspace.values.file_bytes = 16 << 10;
-    let bed = Bed::of(Options {
-        workers: Workers::Threads(2),
-        memtable_bytes: MEMTABLE_BYTES as u64,
-        keyspace,
-        ..Options::default()
-    });
+    let bed = appending(PlacementKind::WiscKey);
     let (engine, tree) = (&bed.engine, &bed.tree);
-    bed.fill((0..KEYS).map(|n| (n, value(n))));
-    bed.flush().unwrap();
     let operand = vec![1; OPERAND_BYTES];
     for n in 0..KEYS {
         let op = Op { tree, key: &n.to_be_bytes(), act: Act::Merge(&operand) };
@@ -266,23 +271,111 @@ fn gc_in_the_thread_of_a_caller_writes_the_memtables_that_it_fills() {
     }
 }
 
+fn make_smaller(commits: &MoveCommits, moves: &[Moved]) {
+    if !moves.is_empty() {
+        commits.bytes_max.store(SMALLER, Relaxed);
+    }
+}
+
+/// What a job finds where the largest commit gets smaller between its lookups and its commits: as if operands had come.
+struct Smaller<'a>(&'a dyn GcContext, &'a MoveCommits);
+
+impl IndexView for Smaller<'_> {
+    fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
+        self.0.look_up(key)
+    }
+
+    fn must_be_asked(&self) -> bool {
+        self.0.must_be_asked()
+    }
+}
+
+impl GcContext for Smaller<'_> {
+    fn fit(&self, copies: &[u64]) -> Result<usize> {
+        self.0.fit(copies)
+    }
+
+    fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
+        make_smaller(self.1, moves);
+        self.0.relocate(moves, refused)
+    }
+
+    fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
+        self.0.hold_commits(&mut |commits| act(&mut SmallerCommits(commits, self.1)))
+    }
+
+    fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64> {
+        self.0.rewrite(tables)
+    }
+
+    fn install(
+        &self,
+        copied: Option<SeqNo>,
+        edit: &mut dyn FnMut() -> ValueEdit,
+        in_force: &mut dyn FnMut(),
+    ) -> Result<()> {
+        self.0.install(copied, edit, in_force)
+    }
+}
+
+struct SmallerCommits<'a>(&'a mut dyn Commits, &'a MoveCommits);
+
+impl Commits for SmallerCommits<'_> {
+    fn commit(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
+        make_smaller(self.1, moves);
+        self.0.commit(moves, refused)
+    }
+}
+
+/// A job that meets operands which were not there when it looked.
+struct Late(Box<dyn GcJob>, Arc<MoveCommits>);
+
+impl GcJob for Late {
+    fn claim(&self) -> &GcClaim {
+        self.0.claim()
+    }
+
+    fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
+        self.0.run(&Smaller(gc, &self.1))
+    }
+}
+
+/// The run ends, and writes go on. Its copies are not lost, nor what it has copied.
+#[test]
+fn operands_that_come_while_gc_runs_and_are_too_long_end_the_run_alone() {
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
+        let bed = appending(placement);
+        let (engine, tree) = (&bed.engine, &bed.tree);
+        let commit = |n: u32, act| {
+            let op = Op { tree, key: &n.to_be_bytes(), act };
+            engine.commit(&[op], Durability::Buffered).unwrap();
+        };
+        let operand = [7; 300];
+        (0..KEYS).for_each(|n| commit(n, Act::Merge(&operand)));
+        let job = Late(pick(&bed), Arc::clone(&engine.gc.moves));
+        let ended = engine.gc.gc(tree, &job, Means::Free);
+        assert!(matches!(ended, Err(Error::OperandsTooLong { .. })), "{placement:?}: {ended:?}");
+        engine.health.well().unwrap();
+        commit(0, Act::Merge(b"more"));
+        engine.gc.moves.bytes_max.store(u64::MAX, Relaxed);
+        // It leaves the file out, and says so again.
+        let told = engine.gc.gc_all(tree);
+        assert!(matches!(told, Err(Error::OperandsTooLong { .. })), "{placement:?}: {told:?}");
+        for n in 0..KEYS {
+            let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
+            let more: &[u8] = if n == 0 { b"more" } else { b"" };
+            assert_eq!(found.as_deref(), Some(&[&value(n), &operand[..], more].concat()[..]), "{placement:?}: key {n}");
+        }
+    }
+}
+
 /// Such a commit would be no record of the log, and without all of the operands the value would be another one.
 #[test]
 fn a_value_below_operands_too_long_for_one_commit_stays_and_the_others_move() {
     const OPERAND_BYTES: usize = 1000;
     for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
-        let merge = Some(MergeOperator::append());
-        let mut keyspace = KeyspaceOptions { placement, merge, ..KeyspaceOptions::default() };
-        keyspace.values.file_bytes = 16 << 10;
-        let bed = Bed::of(Options {
-            workers: Workers::Threads(2),
-            memtable_bytes: MEMTABLE_BYTES as u64,
-            keyspace,
-            ..Options::default()
-        });
+        let bed = appending(placement);
         let (engine, tree) = (&bed.engine, &bed.tree);
-        bed.fill((0..KEYS).map(|n| (n, value(n))));
-        bed.flush().unwrap();
         let operands = [1, 2, 3].map(|n: u8| vec![n; OPERAND_BYTES]);
         for operand in &operands {
             let op = Op { tree, key: &0u32.to_be_bytes(), act: Act::Merge(operand) };
