@@ -65,7 +65,7 @@ impl Finding<'_> {
         self.outcomes.iter().filter(|outcome| outcome.holds == Some(true)).count()
     }
 
-    /// Rules that could be measured.
+    /// Rules that were measured.
     pub fn measured(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.holds.is_some()).count()
     }

@@ -8,7 +8,7 @@ use super::{
     markup::{Markup, element, empty, prose, text, words},
     section,
     summary::{Summary, VERDICTS, counts},
-    words::{ours, sign},
+    words::{held_of, ours, sign},
 };
 use crate::{
     chart::numbers::number,
@@ -133,10 +133,10 @@ fn paper((paper, verdicts): &(Paper, [usize; 4])) -> Markup {
 /// What verdicts mean.
 fn legend() -> Markup {
     let meaning = |verdict| match verdict {
-        Verdict::Reproduced => "all that could be measured holds",
-        Verdict::Partly => "some of it does",
-        Verdict::Not => "none of it does",
-        Verdict::Open => "nothing could be measured, or nothing is claimed",
+        Verdict::Reproduced => "every rule was measured, and holds",
+        Verdict::Partly => "some of what was measured holds",
+        Verdict::Not => "nothing of it does",
+        Verdict::Open => "what was measured holds, but not every rule was measured",
     };
     let entry = |verdict| element("span", &[], [badge(verdict), text(&format!(" {}", meaning(verdict)))]);
     element("p", &[("class", "legend")], VERDICTS.into_iter().map(entry))
@@ -214,7 +214,7 @@ fn row(finding: &Finding<'_>) -> Markup {
             element("td", &[("data-v", &rank)], [badge(finding.verdict)]),
             words("td", &[("class", "about")], experiment.title),
             element("td", &[], [text(paper), words("small", &[], experiment.place)]),
-            words("td", &[("class", "number"), ("data-v", &share)], &format!("{held} of {measured}")),
+            words("td", &[("class", "number"), ("data-v", &share)], &held_of(finding)),
             margin(margins.first()),
             margin(margins.last()),
         ],

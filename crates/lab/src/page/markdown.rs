@@ -8,7 +8,7 @@ use super::{
     html::TITLE,
     picture_name, standalone,
     summary::{Summary, VERDICTS, note_of, source},
-    words::{holds, not_loaded, ours, rule, rules_held, sign},
+    words::{held_of, holds, not_loaded, ours, rule, rules_held, sign},
 };
 use crate::chart::numbers::number;
 
@@ -56,7 +56,7 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
         let margin = |found: Option<f64>| found.map_or_else(|| "–".to_owned(), number);
         writeln!(
             out,
-            "| [{}](#{}) | {}, {} | {} | {} {} | {} of {} | {} | {} |",
+            "| [{}](#{}) | {}, {} | {} | {} {} | {} | {} | {} |",
             escaped(experiment.name),
             finding.id,
             experiment.paper.name(),
@@ -64,8 +64,7 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
             escaped(experiment.title),
             sign(finding.verdict),
             finding.verdict.name(),
-            finding.held(),
-            finding.measured(),
+            held_of(finding),
             margin(margins.first().map(|margin| margin.0)),
             margin(margins.last().map(|margin| margin.0)),
         )?;

@@ -7,7 +7,12 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     chart::{Text, letters, outside},
-    experiment::{self, performance::Setting, rivals::Comparison},
+    experiment::{
+        self,
+        check::{Check, Rule},
+        performance::Setting,
+        rivals::Comparison,
+    },
     session::Session,
 };
 
@@ -170,6 +175,26 @@ fn without_runs_everything_is_open() {
     assert!(html.contains("shows that the experiments work"));
     assert!(html.contains("0 runs"), "{html}");
     parsed(&Page { experiments: &[], ..page }.html());
+}
+
+#[test]
+fn a_result_is_open_until_every_rule_was_measured() {
+    let mut experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().take(1).collect();
+    let runs = fixture::runs(&experiments);
+    let rule = |ours: Option<f64>| Check::new("ours", "theirs", Rule::AtLeast(1.0), move |_| ours);
+    experiments[0].checks = vec![rule(Some(2.0)), rule(None), rule(None)];
+    let said = page(&experiments, &runs).markdown("pictures");
+    for words in ["**○ open**", "1 of 3 rules was measured, and holds.", "| ○ open | 1 of 1, 2 not measured |"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(said.contains("1 is open: not every rule was measured"), "{said}");
+    assert!(page(&experiments, &runs).html().contains("1 of 1, 2 not measured"));
+    experiments[0].checks = vec![rule(Some(2.0)), rule(Some(0.5)), rule(None)];
+    let said = page(&experiments, &runs).markdown("pictures");
+    assert!(said.contains("**◐ partly**") && said.contains("that were measured holds. 1 was not measured."), "{said}");
+    experiments[0].checks.truncate(1);
+    let said = page(&experiments, &runs).markdown("pictures");
+    assert!(said.contains("**✓ reproduced**") && said.contains("Its one rule holds."), "{said}");
 }
 
 #[test]

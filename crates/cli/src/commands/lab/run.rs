@@ -46,8 +46,9 @@ device   6 GiB, and 1 GiB of memory for each store, page cache included: reads w
 large    40 GiB, as in the papers; needs four times that on disk, unikv-e4 twelve times
 
 Verdicts follow rules that are the same for all experiments (`bifold lab list --claims`): half of a gain, half of a \
-saving, 0.8 to 1.25 for figures that should be alike. Experiments with equal runs share them. They decide the options \
-of their stores, so --set, --options and --durability are refused; `bifold lab compare` takes --set and --durability.
+saving, 0.8 to 1.25 for figures that should be alike. Reproduced is what was measured by every rule, and holds; open \
+is what holds as far as it was measured. Experiments with equal runs share them. They decide the options of their \
+stores, so --set, --options and --durability are refused; `bifold lab compare` takes --set and --durability.
 
 The page cache is as earlier steps left it; with --cold it is empty before steps that only read. With --memory, each \
 store's process gets at most that much memory, page cache included, so data can exceed memory. That needs Linux \
