@@ -92,6 +92,11 @@ impl Finding<'_> {
         }
     }
 
+    /// Whether a chart without figures is one that is not measured yet.
+    pub fn is_expected(&self, chart: usize) -> bool {
+        self.experiment.views.get(chart).is_none_or(|view| !view.if_counted)
+    }
+
     /// The fewest and the most runs of an arm, without arms that were not loaded in time: those have one round.
     pub fn rounds(&self) -> Option<(usize, usize)> {
         let rounds = || self.data.measured().filter(|(_, runs)| are_loaded(runs)).map(|(_, runs)| runs.len());

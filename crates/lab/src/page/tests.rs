@@ -178,6 +178,25 @@ fn without_runs_everything_is_open() {
 }
 
 #[test]
+fn charts_of_the_device_are_left_out_where_nothing_was_counted() {
+    let is_meant = |experiment: &Experiment| ["hashkv-e1", "novkv-f8"].contains(&experiment.name);
+    let experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().filter(is_meant).collect();
+    let mut runs = fixture::runs(&experiments);
+    let drawn = |runs: &[Run]| {
+        let page = page(&experiments, runs);
+        let words = "What the device reads for an operation";
+        (page.html().matches(words).count(), page.markdown("pictures").matches(words).count(), page.pictures().len())
+    };
+    let with = drawn(&runs);
+    assert!(with.0 >= 4 && with.1 == 2, "a chart and a table of each: {with:?}");
+    for step in runs.iter_mut().flat_map(|run| &mut run.steps) {
+        step["device"] = serde_json::Value::Null;
+    }
+    // Nor are they called charts that are not measured yet.
+    assert_eq!(drawn(&runs), (0, 0, with.2 - 8));
+}
+
+#[test]
 fn a_result_is_open_until_every_rule_was_measured() {
     let mut experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().take(1).collect();
     let runs = fixture::runs(&experiments);
