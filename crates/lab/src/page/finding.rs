@@ -54,7 +54,20 @@ pub fn all<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Vec<Finding<'a
         .collect()
 }
 
+/// Those of which every run was made at least once, then the others, and the number of the former.
+pub fn complete_first<'f, 'a>(findings: &'f [Finding<'a>]) -> (Vec<&'f Finding<'a>>, usize) {
+    let (mut all, rest): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.is_complete());
+    let complete = all.len();
+    all.extend(rest);
+    (all, complete)
+}
+
 impl Finding<'_> {
+    /// Whether every run was made at least once.
+    pub fn is_complete(&self) -> bool {
+        self.data.measured().count() == self.experiment.arms.len()
+    }
+
     /// Whether it compares stores and belongs to no paper.
     pub fn is_comparison(&self) -> bool {
         self.experiment.paper == Paper::Bifold

@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::{
     Page, command,
-    finding::Finding,
+    finding::{Finding, complete_first},
     html::TITLE,
     picture_name, standalone,
     summary::{Summary, VERDICTS, note_of, source},
-    words::{held_of, holds, not_loaded, ours, rule, rules_held, sign},
+    words::{held_of, holds, how_complete, not_loaded, ours, rule, rules_held, sign},
 };
 use crate::chart::numbers::number;
 
@@ -50,7 +50,8 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
         out,
         "| experiment | paper | about | verdict | rules held | worst | best |\n|---|---|---|---|--:|--:|--:|"
     )?;
-    for finding in findings {
+    let (ordered, complete) = complete_first(findings);
+    for finding in ordered {
         let experiment = finding.experiment;
         let margins = finding.by_margin();
         let margin = |found: Option<f64>| found.map_or_else(|| "–".to_owned(), number);
@@ -69,7 +70,8 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
             margin(margins.last().map(|margin| margin.0)),
         )?;
     }
-    writeln!(out, "\nWorst and best: our figure over what the rule requires. The rule holds from 1 on.\n")
+    let said = how_complete(complete, findings.len());
+    writeln!(out, "\n{said}Worst and best: our figure over what the rule requires. The rule holds from 1 on.\n")
 }
 
 fn section(out: &mut String, finding: &Finding<'_>, page: &Page<'_>, pictures: &str) -> std::fmt::Result {

@@ -197,6 +197,24 @@ fn charts_of_the_device_are_left_out_where_nothing_was_counted() {
 }
 
 #[test]
+fn what_is_complete_comes_first_in_the_table_of_all_experiments() {
+    let experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().take(2).collect();
+    let mut runs = fixture::runs(&experiments);
+    let places =
+        |markdown: &str| ["hashkv-e1", "hashkv-e2"].map(|name| markdown.find(&format!("| [{name}](")).unwrap());
+    let [first, second] = places(&page(&experiments, &runs).markdown("pictures"));
+    assert!(first < second);
+    // Only the first experiment has it.
+    let missing = experiments[0].arms[0].spec.key();
+    runs.retain(|run| run.key != missing);
+    let page = page(&experiments, &runs);
+    let [first, second] = places(&page.markdown("pictures"));
+    assert!(second < first);
+    let said = "The first is complete; some runs of the last have not been made yet.";
+    assert!(page.markdown("pictures").contains(said) && page.html().contains(said));
+}
+
+#[test]
 fn a_result_is_open_until_every_rule_was_measured() {
     let mut experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().take(1).collect();
     let runs = fixture::runs(&experiments);

@@ -150,6 +150,17 @@ pub fn held_of(finding: &Finding<'_>) -> String {
     }
 }
 
+/// How many experiments are complete, where these come first among all: a sentence and a space, or nothing if all are.
+pub fn how_complete(complete: usize, all: usize) -> String {
+    let others = if all - complete == 1 { "the last" } else { "the others" };
+    match complete {
+        complete if complete == all => String::new(),
+        0 => "No experiment is complete: some runs of each have not been made yet. ".to_owned(),
+        1 => format!("The first is complete; some runs of {others} have not been made yet. "),
+        complete => format!("The first {complete} are complete; some runs of {others} have not been made yet. "),
+    }
+}
+
 /// The stores that did not have all keys in time, in a sentence; `None` if there are none.
 pub fn not_loaded(finding: &Finding<'_>) -> Option<String> {
     let described = |(arm, runs): (&Arm, &[&Run])| {
