@@ -1,4 +1,5 @@
-//! Makes the missing runs of experiments, in turns: A B C A B C.
+//! Makes the missing runs of experiments, in turns: A B C A B C. Where only short runs are made again ([`Rounds`]), all
+//! runs of all experiments are made once before any is made again.
 //!
 //! Runs take turns because a machine's speed drifts over minutes. Each has its own process and directory, so that the
 //! memory, threads and files of one store do not burden another. The caller starts the processes ([`Launch`]). A run
@@ -10,7 +11,7 @@ use std::{
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use serde_json::Value;
@@ -22,6 +23,7 @@ use crate::{
     machine::Machine,
     record::Run,
     results::Results,
+    scale::Rounds,
 };
 
 /// A run to make.
@@ -33,6 +35,15 @@ pub struct Job<'a> {
     pub arm: &'a Arm,
     /// The number of the round, from 1 on.
     pub round: usize,
+    /// [`Rounds::again_within`].
+    pub again_within: Option<Duration>,
+}
+
+impl Job<'_> {
+    /// Whether a first round that took so many seconds has no further one.
+    fn is_long(&self, seconds: f64) -> bool {
+        self.again_within.is_some_and(|limit| seconds >= limit.as_secs_f64())
+    }
 }
 
 /// Starts the processes of runs.
@@ -58,17 +69,24 @@ pub trait Watch {
     }
 }
 
-/// The missing runs, in the order in which they are made.
+/// The missing runs, in the order in which they are made. Further rounds of runs whose first one has still to be made
+/// are among them: whether they are made is known then.
 #[must_use]
-pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results) -> Vec<Job<'a>> {
+pub fn jobs<'a>(experiments: &'a [Experiment], rounds: Rounds, results: &Results) -> Vec<Job<'a>> {
+    let Rounds { most, again_within } = rounds;
+    let first = if again_within.is_some() { most.min(1) } else { most };
     let mut due = HashSet::new();
     let mut jobs = Vec::new();
-    for experiment in experiments {
-        for round in 1..=rounds {
-            for arm in &experiment.arms {
-                let key = arm.spec.key();
-                if !results.has(&key, round) && !results.is_too_slow(&key) && due.insert((key, round)) {
-                    jobs.push(Job { experiment: experiment.name, arm, round });
+    for part in [1..=first, first + 1..=most] {
+        for experiment in experiments {
+            for round in part.clone() {
+                for arm in &experiment.arms {
+                    let (key, job) = (arm.spec.key(), Job { experiment: experiment.name, arm, round, again_within });
+                    let is_long = results.first_took(&key).is_some_and(|seconds| job.is_long(seconds));
+                    let is_over = is_long && round > 1 || results.is_too_slow(&key) || results.has(&key, round);
+                    if !is_over && due.insert((key, round)) {
+                        jobs.push(job);
+                    }
                 }
             }
         }
@@ -77,7 +95,8 @@ pub fn jobs<'a>(experiments: &'a [Experiment], rounds: usize, results: &Results)
 }
 
 /// Makes these runs, or as many as `watch` lets begin, with the stores' files below `data`, and passes each to `keep`.
-/// A run whose load took too long ([`Run::not_loaded`]) has no further round.
+/// A run whose load took too long ([`Run::not_loaded`]) has no further round, nor has one whose first took longer than
+/// [`Rounds`] allow.
 ///
 /// # Errors
 /// That of the first run that fails, with its name; the runs before it have been passed on. Those of `keep`.
@@ -90,22 +109,23 @@ pub fn drive(
 ) -> Result<()> {
     let _lock = Lock::take(data)?;
     let machine = Machine::here(data);
-    let mut too_slow = HashSet::new();
+    // Those that have no further round: it would end, or last, like the first.
+    let mut made_once = HashSet::new();
     for (at, job) in jobs.iter().enumerate() {
-        if !watch.goes_on() {
+        let is_over = made_once.contains(&job.arm.spec.key());
+        if !is_over && !watch.goes_on() {
             break;
         }
         watch.begin(job, at + 1, jobs.len());
-        // Another round would end like the first.
-        if too_slow.contains(&job.arm.spec.key()) {
+        if is_over {
             continue;
         }
         let run = one(job, data, &machine, launch, watch).map_err(|failure| {
-            let Job { experiment, arm, round } = job;
+            let Job { experiment, arm, round, .. } = job;
             Failure::Store(format!("{experiment}, {}, round {round}: {failure}", arm.label()))
         })?;
-        if run.not_loaded.is_some() {
-            too_slow.insert(run.key.clone());
+        if run.not_loaded.is_some() || job.round == 1 && job.is_long(run.seconds) {
+            made_once.insert(run.key.clone());
         }
         watch.end(&run);
         keep(run)?;

@@ -93,6 +93,12 @@ impl Results {
         self.runs.iter().any(|run| run.key == key && run.not_loaded.is_some())
     }
 
+    /// How long the first round of a run took, in seconds; `None` if it is not stored.
+    #[must_use]
+    pub fn first_took(&self, key: &str) -> Option<f64> {
+        self.runs.iter().find(|run| run.key == key && run.round == 1).map(|run| run.seconds)
+    }
+
     /// Adds a run, durably.
     ///
     /// # Errors

@@ -32,6 +32,26 @@ pub enum Scale {
     Large,
 }
 
+/// How often each run is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rounds {
+    /// So often, or once.
+    pub most: usize,
+    /// More than once only if the first round takes less than this; `None`: in any case.
+    pub again_within: Option<Duration>,
+}
+
+impl Rounds {
+    /// So many of every run.
+    #[must_use]
+    pub fn of(rounds: usize) -> Self {
+        Self { most: rounds, again_within: None }
+    }
+}
+
+/// Runs that take less are made several times also where others are made once.
+const SHORT: Duration = Duration::from_secs(15 * 60);
+
 impl Scale {
     /// Every scale.
     pub const ALL: [Self; 5] = [Self::Tiny, Self::Small, Self::Medium, Self::Device, Self::Large];
@@ -106,12 +126,14 @@ impl Scale {
         (self == Self::Device).then_some(Duration::from_secs(120))
     }
 
-    /// How often each run is made.
+    /// How often each run is made, unless somebody says otherwise.
     #[must_use]
-    pub fn rounds(self) -> usize {
+    pub fn rounds(self) -> Rounds {
         match self {
-            Self::Tiny => 1,
-            _ => 3,
+            Self::Tiny => Rounds::of(1),
+            // A run may take an hour here.
+            Self::Device => Rounds { most: 3, again_within: Some(SHORT) },
+            Self::Small | Self::Medium | Self::Large => Rounds::of(3),
         }
     }
 

@@ -77,8 +77,9 @@ pub fn run(args: &BenchArgs, plan: &Plan, with: &str, global: &Global, out: &mut
     let sides = sides(with)?;
     let arms = sides.iter().map(|side| side.arm(args, plan, global)).collect::<Result<Vec<_>>>()?;
     let rounds = 1..=args.rounds;
-    let jobs: Vec<_> =
-        rounds.flat_map(|round| arms.iter().map(move |arm| Job { experiment: "bench", arm, round })).collect();
+    let jobs: Vec<_> = rounds
+        .flat_map(|round| arms.iter().map(move |arm| Job { experiment: "bench", arm, round, again_within: None }))
+        .collect();
     let place = Place::new(args.dir.as_deref())?;
     if !global.json {
         let names: Vec<_> = sides.iter().map(|side| format!("{} {}", side.label, side.name)).collect();

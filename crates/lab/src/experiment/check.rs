@@ -10,8 +10,9 @@
 //!   that way.
 //! * Other statements have their bound in words and in the rule.
 //!
-//! An experiment is *reproduced* where all that could be measured holds, *partly* where some of it does, *not* where
-//! none does.
+//! An experiment is *reproduced* where every rule was measured and holds, *partly* where some of what was measured
+//! does, *not* where none of it does. Where all that was measured holds, but that is not every rule, it is *open*: the
+//! rules that are missing may be those that nothing reaches.
 
 use std::fmt;
 
@@ -111,13 +112,13 @@ pub struct CheckOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All that was measured holds.
+    /// Every rule was measured, and holds.
     Reproduced,
-    /// Some of it does.
+    /// Some of what was measured holds.
     Partly,
-    /// None of it does.
+    /// Nothing of it does.
     Not,
-    /// Nothing could be measured, or nothing is claimed.
+    /// All that was measured holds, but that is not every rule; or nothing was measured, or nothing is claimed.
     Open,
 }
 
@@ -144,8 +145,9 @@ impl Verdict {
         match (held, measured) {
             (_, 0) => Self::Open,
             (0, _) => Self::Not,
-            _ if held == measured => Self::Reproduced,
-            _ => Self::Partly,
+            _ if held < measured => Self::Partly,
+            _ if measured < outcomes.len() => Self::Open,
+            _ => Self::Reproduced,
         }
     }
 }
@@ -256,14 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_counts_what_was_measured() {
+    fn only_what_was_measured_by_every_rule_is_reproduced() {
         let outcome =
             |holds| CheckOutcome { what: String::new(), paper: String::new(), rule: String::new(), ours: None, holds };
         for (all, verdict) in [
-            (vec![Some(true), None], Verdict::Reproduced),
+            (vec![Some(true), Some(true)], Verdict::Reproduced),
+            (vec![Some(true), None], Verdict::Open),
             (vec![Some(true), Some(false)], Verdict::Partly),
+            (vec![Some(true), Some(false), None], Verdict::Partly),
             (vec![Some(false), None], Verdict::Not),
             (vec![None], Verdict::Open),
+            (vec![], Verdict::Open),
         ] {
             assert_eq!(Verdict::of(&all.iter().map(|&holds| outcome(holds)).collect::<Vec<_>>()), verdict);
         }

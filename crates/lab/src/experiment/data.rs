@@ -44,6 +44,10 @@ pub const SLOWEST_OWN_US: &str = "/slowest_own_us";
 pub const DEVICE_READS_OF_ONE: &str = "/device/requests_per_op";
 /// Bytes that the device read for an operation.
 pub const DEVICE_BYTES_OF_ONE: &str = "/device/bytes_per_op";
+/// Requests for what the device wrote, for an operation.
+pub const DEVICE_WRITES_OF_ONE: &str = "/device/write_requests_per_op";
+/// Bytes that the device wrote for an operation.
+pub const DEVICE_WRITTEN_OF_ONE: &str = "/device/written_per_op";
 /// Bytes that the device read for each byte that the user received.
 pub const READ_OF_ASKED: &str = "/device/read_amp";
 /// Processors that others took during the step.

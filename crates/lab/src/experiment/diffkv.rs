@@ -272,12 +272,17 @@ fn f10(scale: Scale, seed: u64) -> Experiment {
         title: "Inserts, updates, reads, scans; space",
         note: MICRO_NOTE,
         arms: micro(scale, seed),
-        views: vec![
-            View::bars("Inserts, updates, reads", RATE, KOPS, &["insert", "update", "read"]),
-            View::bars("Scans of 100", RATE, KOPS, &["scan"]),
-            View::bars("Mean time", MEAN_US, US, &["insert", "update", "read"]),
-            View::bars("Size of the store", DIR_BYTES, MIB, &["settle", "update"]),
-        ],
+        views: [
+            vec![
+                View::bars("Inserts, updates, reads", RATE, KOPS, &["insert", "update", "read"]),
+                View::bars("Scans of 100", RATE, KOPS, &["scan"]),
+                View::bars("Mean time", MEAN_US, US, &["insert", "update", "read"]),
+                View::bars("Size of the store", DIR_BYTES, MIB, &["settle", "update"]),
+            ],
+            View::of_device(&["insert", "update", "read"]),
+            View::of_device_scans("scan"),
+        ]
+        .concat(),
         checks,
     }
 }

@@ -113,6 +113,12 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
     ];
     let (plan, steps) = (base(scale, seed), load_and_updates());
     let grown = |d: &Data<'_>| Some(d.of("hashkv", "P3", DIR_BYTES)? / d.of("hashkv", "P0", DIR_BYTES)?);
+    let mut views = vec![
+        View::bars("Throughput", RATE, KOPS, &ALL_PHASES),
+        View::bars("Bytes written", WRITTEN, MIB, &ALL_PHASES),
+        View::bars("Size of the store", DIR_BYTES, MIB, &ALL_PHASES),
+    ];
+    views.extend(View::of_device(&ALL_PHASES));
     Experiment {
         name: "hashkv-e1",
         paper: Paper::HashKv,
@@ -121,11 +127,7 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
         note: "HyperLevelDB and PebblesDB are missing. The paper's stores have a write cache of 64 MiB, whose contents \
         a crash loses. Here only `hashkv, cached` has one, of the same share of the data; it is shown and not judged.",
         arms: setups.iter().flatten().map(|setup| setup.arm(&plan, &steps)).collect(),
-        views: vec![
-            View::bars("Throughput", RATE, KOPS, &ALL_PHASES),
-            View::bars("Bytes written", WRITTEN, MIB, &ALL_PHASES),
-            View::bars("Size of the store", DIR_BYTES, MIB, &ALL_PHASES),
-        ],
+        views,
         checks: vec![
             Check::new(
                 "updates in P3, hashkv over wisckey",

@@ -95,7 +95,9 @@ fn f8(scale: Scale, seed: u64) -> Experiment {
             over("novkv", "wisckey", "write", RATE, least),
         ),
     ];
-    experiment("novkv-f8", "figure 8", "Random writes", arms(scale, seed), view, checks)
+    let mut experiment = experiment("novkv-f8", "figure 8", "Random writes", arms(scale, seed), view, checks);
+    experiment.views.extend(View::of_device_over("write", LABEL, true));
+    experiment
 }
 
 fn f9(scale: Scale, seed: u64) -> Experiment {

@@ -154,13 +154,16 @@ fn rivals(scale: Scale, seed: u64) -> Experiment {
         Check::new(what, "ours: faster than every peer", Rule::AtLeast(1.0), move |d| Some(ours(d)? / theirs(d)?))
     };
     let checks = ["load", "update", "read", "scan", "mix"].into_iter().map(check).collect();
+    let compared = comparison.experiment(scale, seed);
+    let of_device = [View::of_device(&["load", "update", "read", "mix"]), View::of_device_scans("scan")];
     Experiment {
         name: "rivals",
         place: "README",
         title: "Bifold's placements compared with other stores",
         note: "The other stores are those that this program was built with.",
         checks,
-        ..comparison.experiment(scale, seed)
+        views: compared.views.into_iter().chain(of_device.into_iter().flatten()).collect(),
+        ..compared
     }
 }
 

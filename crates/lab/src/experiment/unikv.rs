@@ -145,21 +145,29 @@ fn e1(scale: Scale, seed: u64) -> Experiment {
                Reads are half as many as keys, in the paper a tenth; they begin when background work of the load is \
                done.",
         arms: micro(everyone(scale).chain(switched_off(scale)).chain(switched(scale)), scale, seed),
-        views: vec![
-            View::bars("Throughput", RATE, KOPS, &["load", "read", "update"]),
-            View::bars("Scans of 50", RATE, KOPS, &["scan"]),
-            View::bars(
-                "Bytes written, with the background work that remained",
-                WRITTEN,
-                MIB,
-                &["load", "settle", "update", "rest"],
-            ),
-            View::bars("Bytes written, everything included", WRITE_AMP, TIMES, &["settle", "rest"]),
-            View::bars("Bytes read by reads", READ, MIB, &["read"]),
-            View::bars("Size of the store", DIR_BYTES, MIB, &["settle"]),
-        ],
+        views: micro_views(),
         checks,
     }
+}
+
+fn micro_views() -> Vec<View> {
+    let steps = ["load", "read", "update"];
+    let mut views = vec![
+        View::bars("Throughput", RATE, KOPS, &steps),
+        View::bars("Scans of 50", RATE, KOPS, &["scan"]),
+        View::bars(
+            "Bytes written, with the background work that remained",
+            WRITTEN,
+            MIB,
+            &["load", "settle", "update", "rest"],
+        ),
+        View::bars("Bytes written, everything included", WRITE_AMP, TIMES, &["settle", "rest"]),
+        View::bars("Bytes read by reads", READ, MIB, &["read"]),
+        View::bars("Size of the store", DIR_BYTES, MIB, &["settle"]),
+    ];
+    views.extend(View::of_device(&steps));
+    views.extend(View::of_device_scans("scan"));
+    views
 }
 
 fn e2(scale: Scale, seed: u64) -> Experiment {

@@ -2,7 +2,10 @@
 
 use serde::Serialize;
 
-use super::{Arm, Data, Experiment};
+use super::{
+    Arm, Data, Experiment,
+    data::{DEVICE_BYTES_OF_ONE, DEVICE_READS_OF_ONE, DEVICE_WRITES_OF_ONE, DEVICE_WRITTEN_OF_ONE},
+};
 
 /// A chart of an experiment.
 #[derive(Clone, Debug)]
@@ -19,7 +22,17 @@ pub struct View {
     pub over: Over,
     /// The highest value that is shown, if curves go far beyond their subject.
     pub most: Option<f64>,
+    /// Whether it is left out where nothing was counted: the system may not count it, or there was nothing to count.
+    pub if_counted: bool,
 }
+
+/// What a device does for an operation: title, figure, unit.
+const OF_DEVICE: [(&str, &str, (&str, f64)); 4] = [
+    ("What the device reads for an operation", DEVICE_BYTES_OF_ONE, ("KiB", 1024.0)),
+    ("Requests to read for an operation", DEVICE_READS_OF_ONE, ("requests", 1.0)),
+    ("What the device writes for an operation", DEVICE_WRITTEN_OF_ONE, ("KiB", 1024.0)),
+    ("Requests to write for an operation", DEVICE_WRITES_OF_ONE, ("requests", 1.0)),
+];
 
 /// The horizontal axis.
 #[derive(Clone, Debug)]
@@ -88,11 +101,29 @@ pub enum ChartKind {
     },
 }
 
+impl ChartKind {
+    /// Whether any figure is more than none.
+    fn has_counts(&self) -> bool {
+        match self {
+            Self::Bars { series, .. } => series.iter().flat_map(|(_, bars)| bars).flatten().any(|bar| bar[2] > 0.0),
+            Self::Lines { series, .. } => series.iter().flat_map(|(_, points)| points).any(|point| point.1[2] > 0.0),
+        }
+    }
+
+    /// Takes all series away.
+    fn clear(&mut self) {
+        match self {
+            Self::Bars { series, .. } => series.clear(),
+            Self::Lines { series, .. } => series.clear(),
+        }
+    }
+}
+
 impl View {
     /// Bars of a figure in steps.
     #[must_use]
     pub fn bars(title: &str, metric: &'static str, (unit, per): (&'static str, f64), steps: &[&'static str]) -> Self {
-        Self { title: title.to_owned(), metric, unit, per, over: Over::Steps(steps.to_vec()), most: None }
+        Self::of(title, metric, (unit, per), Over::Steps(steps.to_vec()))
     }
 
     /// Lines of a figure of one step over the parameter.
@@ -105,21 +136,47 @@ impl View {
         label: &'static str,
         log: bool,
     ) -> Self {
-        Self { title: title.to_owned(), metric, unit, per, over: Over::Parameter { step, label, log }, most: None }
+        Self::of(title, metric, (unit, per), Over::Parameter { step, label, log })
     }
 
     /// Lines over the parameter whose points are each put together from several figures.
     #[must_use]
     pub fn curves(title: &str, unit: &'static str, label: &'static str, of: Curves) -> Self {
-        let over = Over::Curves { label, log: false, of };
-        Self { title: title.to_owned(), metric: "", unit, per: 1.0, over, most: None }
+        Self::of(title, "", (unit, 1.0), Over::Curves { label, log: false, of })
     }
 
     /// A chart whose points were computed.
     #[must_use]
     pub fn computed(chart: Chart) -> Self {
-        let title = chart.title.clone();
-        Self { title, metric: "", unit: "", per: 1.0, over: Over::Computed(Box::new(chart)), most: None }
+        Self::of(&chart.title.clone(), "", ("", 1.0), Over::Computed(Box::new(chart)))
+    }
+
+    /// Bars of what the device reads and writes for an operation of these steps: bytes and requests. Only where it was
+    /// counted.
+    #[must_use]
+    pub fn of_device(steps: &[&'static str]) -> Vec<Self> {
+        let view = |(title, metric, unit)| Self { if_counted: true, ..Self::bars(title, metric, unit, steps) };
+        OF_DEVICE.into_iter().map(view).collect()
+    }
+
+    /// Bars of what the device reads for a scan of this step, which is far more than for other operations.
+    #[must_use]
+    pub fn of_device_scans(step: &'static str) -> Vec<Self> {
+        let of_scan = |view: Self| Self { title: view.title.replace("an operation", "a scan"), ..view };
+        Self::of_device(&[step]).into_iter().take(2).map(of_scan).collect()
+    }
+
+    /// Lines of what the device reads and writes for an operation of one step over the parameter. Only where it was
+    /// counted.
+    #[must_use]
+    pub fn of_device_over(step: &'static str, label: &'static str, log: bool) -> Vec<Self> {
+        let view =
+            |(title, metric, unit)| Self { if_counted: true, ..Self::lines(title, metric, unit, step, label, log) };
+        OF_DEVICE.into_iter().map(view).collect()
+    }
+
+    fn of(title: &str, metric: &'static str, (unit, per): (&'static str, f64), over: Over) -> Self {
+        Self { title: title.to_owned(), metric, unit, per, over, most: None, if_counted: false }
     }
 
     /// The same with curves clipped at this value.
@@ -131,7 +188,7 @@ impl View {
     /// The chart of the measurements.
     #[must_use]
     pub fn chart(&self, data: &Data<'_>) -> Chart {
-        let shape = match &self.over {
+        let mut shape = match &self.over {
             Over::Computed(chart) => return (**chart).clone(),
             Over::Curves { label, log, of } => {
                 ChartKind::Lines { label: (*label).to_owned(), log: *log, series: of(data) }
@@ -139,6 +196,9 @@ impl View {
             Over::Steps(steps) => self.bars_of(data, steps),
             Over::Parameter { step, label, log } => self.lines_of(data, step, label, *log),
         };
+        if self.if_counted && !shape.has_counts() {
+            shape.clear();
+        }
         Chart { title: self.title.clone(), unit: self.unit.to_owned(), shape }
     }
 
@@ -189,4 +249,66 @@ fn add_gaps(series: &str, points: &mut Vec<LinePoint>, arms: &[Arm]) {
         }
     }
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        Workload,
+        experiment::setup::{Setup, load_and_updates, plan},
+        record::Run,
+        scale::Scale,
+        spec::Step,
+    };
+
+    fn charts_of(views: &[View], arms: &[Arm], device: &serde_json::Value) -> Vec<Chart> {
+        let record = |step: &Step| json!({"step": step.name, "operations": 1, "device": device});
+        let run = |arm: &Arm| Run::made_up(&arm.spec, arm.spec.steps.iter().map(record).collect());
+        let runs: Vec<Run> = arms.iter().map(run).collect();
+        let data = Data::new(arms, &runs);
+        views.iter().map(|view| view.chart(&data)).collect()
+    }
+
+    #[test]
+    fn what_a_device_did_is_shown_where_it_did_something() {
+        let steps = [load_and_updates(), vec![Step::new("scan", Workload::Scan)]].concat();
+        let bars = [Setup::bifold(Scale::Tiny, "inline").arm(&plan(1 << 20, 1000, 1), &steps)];
+        let lines = [100.0, 1000.0]
+            .map(|x| Setup::bifold(Scale::Tiny, "inline").arm_at(x, &plan(1 << 20, x as usize, 1), &steps));
+        let of_bars = [View::of_device(&["P0", "P1"]), View::of_device_scans("scan")].concat();
+        let of_lines = View::of_device_over("P1", "bytes", true);
+        for (views, arms) in [(&of_bars, &bars[..]), (&of_lines, &lines[..])] {
+            let shown = |device: serde_json::Value| {
+                let charts = charts_of(views, arms, &device).into_iter();
+                charts.filter(|chart| chart.shape.has_counts()).map(|chart| chart.title).collect::<Vec<_>>()
+            };
+            let all = json!({"bytes_per_op": 2048.0, "requests_per_op": 0.5, "written_per_op": 1024.0,
+                "write_requests_per_op": 0.25});
+            assert_eq!(shown(all), views.iter().map(|view| view.title.clone()).collect::<Vec<_>>());
+            let only_writes = shown(json!({"bytes_per_op": 0.0, "requests_per_op": 0.0, "written_per_op": 1.0}));
+            assert_eq!(only_writes, ["What the device writes for an operation"]);
+            let nothing = charts_of(views, arms, &serde_json::Value::Null);
+            let is_empty = |chart: &Chart| match &chart.shape {
+                ChartKind::Bars { series, .. } => series.is_empty(),
+                ChartKind::Lines { series, .. } => series.is_empty(),
+            };
+            assert!(nothing.iter().all(is_empty), "{nothing:?}");
+        }
+        let titles: Vec<String> = View::of_device_scans("scan").into_iter().map(|view| view.title).collect();
+        assert_eq!(titles, ["What the device reads for a scan", "Requests to read for a scan"]);
+    }
+
+    #[test]
+    fn bytes_of_a_device_are_kibibytes() {
+        let arms = [Setup::bifold(Scale::Tiny, "inline").arm(&plan(1 << 20, 1000, 1), &load_and_updates())];
+        let device = json!({"bytes_per_op": 2048.0, "write_requests_per_op": 0.25});
+        let charts = charts_of(&View::of_device(&["P0"]), &arms, &device);
+        for (at, figure) in [(0, 2.0), (3, 0.25)] {
+            let ChartKind::Bars { series, .. } = &charts[at].shape else { panic!("{:?}", charts[at]) };
+            assert_eq!(series[0].1, [Some([figure; 3])], "{}", charts[at].title);
+        }
+    }
 }

@@ -54,7 +54,20 @@ pub fn all<'a>(experiments: &'a [Experiment], runs: &'a [Run]) -> Vec<Finding<'a
         .collect()
 }
 
+/// Those of which every run was made at least once, then the others, and the number of the former.
+pub fn complete_first<'f, 'a>(findings: &'f [Finding<'a>]) -> (Vec<&'f Finding<'a>>, usize) {
+    let (mut all, rest): (Vec<_>, Vec<_>) = findings.iter().partition(|finding| finding.is_complete());
+    let complete = all.len();
+    all.extend(rest);
+    (all, complete)
+}
+
 impl Finding<'_> {
+    /// Whether every run was made at least once.
+    pub fn is_complete(&self) -> bool {
+        self.data.measured().count() == self.experiment.arms.len()
+    }
+
     /// Whether it compares stores and belongs to no paper.
     pub fn is_comparison(&self) -> bool {
         self.experiment.paper == Paper::Bifold
@@ -65,7 +78,7 @@ impl Finding<'_> {
         self.outcomes.iter().filter(|outcome| outcome.holds == Some(true)).count()
     }
 
-    /// Rules that could be measured.
+    /// Rules that were measured.
     pub fn measured(&self) -> usize {
         self.outcomes.iter().filter(|outcome| outcome.holds.is_some()).count()
     }
@@ -90,6 +103,11 @@ impl Finding<'_> {
             paints: self.paints.get(chart).map_or(&[], Vec::as_slice),
             most: self.experiment.views.get(chart).and_then(|view| view.most),
         }
+    }
+
+    /// Whether a chart without figures is one that is not measured yet.
+    pub fn is_expected(&self, chart: usize) -> bool {
+        self.experiment.views.get(chart).is_none_or(|view| !view.if_counted)
     }
 
     /// The fewest and the most runs of an arm, without arms that were not loaded in time: those have one round.

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::{
     Page,
-    finding::Finding,
+    finding::{Finding, complete_first},
     markup::{Markup, element, empty, prose, text, words},
     section,
     summary::{Summary, VERDICTS, counts},
-    words::{ours, sign},
+    words::{held_of, how_complete, ours, sign},
 };
 use crate::{
     chart::numbers::number,
@@ -133,10 +133,10 @@ fn paper((paper, verdicts): &(Paper, [usize; 4])) -> Markup {
 /// What verdicts mean.
 fn legend() -> Markup {
     let meaning = |verdict| match verdict {
-        Verdict::Reproduced => "all that could be measured holds",
-        Verdict::Partly => "some of it does",
-        Verdict::Not => "none of it does",
-        Verdict::Open => "nothing could be measured, or nothing is claimed",
+        Verdict::Reproduced => "every rule was measured, and holds",
+        Verdict::Partly => "some of what was measured holds",
+        Verdict::Not => "nothing of it does",
+        Verdict::Open => "what was measured holds, but not every rule was measured",
     };
     let entry = |verdict| element("span", &[], [badge(verdict), text(&format!(" {}", meaning(verdict)))]);
     element("p", &[("class", "legend")], VERDICTS.into_iter().map(entry))
@@ -147,10 +147,11 @@ fn overview(findings: &[Finding<'_>]) -> Markup {
     let heads = ["Experiment", "Verdict", "About", "Paper", "Rules held", "Worst", "Best"];
     let kinds = ["text", "number", "text", "text", "number", "number", "number"];
     let head = heads.iter().zip(kinds).map(|(name, kind)| words("th", &[("scope", "col"), ("data-kind", kind)], name));
+    let (ordered, complete) = complete_first(findings);
     let table = element(
         "table",
         &[("class", "sortable overview")],
-        [element("thead", &[], [element("tr", &[], head)]), element("tbody", &[], findings.iter().map(row))],
+        [element("thead", &[], [element("tr", &[], head)]), element("tbody", &[], ordered.into_iter().map(row))],
     );
     let note = "Worst and best: of an experiment's rules the one that is missed most, or met most narrowly, and the \
                 one that is met most clearly, each as our figure over what the rule requires. It holds from 1 on.";
@@ -165,7 +166,7 @@ fn overview(findings: &[Finding<'_>]) -> Markup {
                 &[("class", "scroll"), ("tabindex", "0"), ("role", "region"), ("aria-label", "All experiments")],
                 [table],
             ),
-            words("p", &[("class", "small")], note),
+            words("p", &[("class", "small")], &format!("{}{note}", how_complete(complete, findings.len()))),
         ],
     )
 }
@@ -214,7 +215,7 @@ fn row(finding: &Finding<'_>) -> Markup {
             element("td", &[("data-v", &rank)], [badge(finding.verdict)]),
             words("td", &[("class", "about")], experiment.title),
             element("td", &[], [text(paper), words("small", &[], experiment.place)]),
-            words("td", &[("class", "number"), ("data-v", &share)], &format!("{held} of {measured}")),
+            words("td", &[("class", "number"), ("data-v", &share)], &held_of(finding)),
             margin(margins.first()),
             margin(margins.last()),
         ],

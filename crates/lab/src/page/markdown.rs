@@ -4,11 +4,11 @@ use std::fmt::Write;
 
 use super::{
     Page, command,
-    finding::Finding,
+    finding::{Finding, complete_first},
     html::TITLE,
     picture_name, standalone,
     summary::{Summary, VERDICTS, note_of, source},
-    words::{holds, not_loaded, ours, rule, rules_held, sign},
+    words::{held_of, holds, how_complete, not_loaded, ours, rule, rules_held, sign},
 };
 use crate::chart::numbers::number;
 
@@ -50,13 +50,14 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
         out,
         "| experiment | paper | about | verdict | rules held | worst | best |\n|---|---|---|---|--:|--:|--:|"
     )?;
-    for finding in findings {
+    let (ordered, complete) = complete_first(findings);
+    for finding in ordered {
         let experiment = finding.experiment;
         let margins = finding.by_margin();
         let margin = |found: Option<f64>| found.map_or_else(|| "–".to_owned(), number);
         writeln!(
             out,
-            "| [{}](#{}) | {}, {} | {} | {} {} | {} of {} | {} | {} |",
+            "| [{}](#{}) | {}, {} | {} | {} {} | {} | {} | {} |",
             escaped(experiment.name),
             finding.id,
             experiment.paper.name(),
@@ -64,13 +65,13 @@ fn overview(out: &mut String, findings: &[Finding<'_>]) -> std::fmt::Result {
             escaped(experiment.title),
             sign(finding.verdict),
             finding.verdict.name(),
-            finding.held(),
-            finding.measured(),
+            held_of(finding),
             margin(margins.first().map(|margin| margin.0)),
             margin(margins.last().map(|margin| margin.0)),
         )?;
     }
-    writeln!(out, "\nWorst and best: our figure over what the rule requires. The rule holds from 1 on.\n")
+    let said = how_complete(complete, findings.len());
+    writeln!(out, "\n{said}Worst and best: our figure over what the rule requires. The rule holds from 1 on.\n")
 }
 
 fn section(out: &mut String, finding: &Finding<'_>, page: &Page<'_>, pictures: &str) -> std::fmt::Result {

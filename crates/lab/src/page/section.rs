@@ -104,7 +104,9 @@ fn charts(finding: &Finding<'_>) -> Markup {
     let mut drawn = Vec::new();
     for (number, chart) in finding.charts.iter().enumerate() {
         let Some(picture) = plot::picture(chart, finding.look(number)) else {
-            nothing.push(chart.title.clone());
+            if finding.is_expected(number) {
+                nothing.push(chart.title.clone());
+            }
             continue;
         };
         let class = if picture.width > HALF_A_ROW { "wide" } else { "half" };

@@ -88,7 +88,9 @@ fn headline(findings: &[Finding<'_>]) -> String {
     parts.push(format!("{not} not"));
     let open = match open {
         0 => String::new(),
-        open => format!(" {open} {} open: none of the figures for the rules has been measured yet.", is(open)),
+        open => {
+            format!(" {open} {} open: not every rule was measured, and those that were measured all hold.", is(open))
+        }
     };
     format!("Of {}, {}.{open}", count(findings.len(), "experiment"), list(&parts))
 }
@@ -206,6 +208,7 @@ fn lessons(papers: &[(Paper, [usize; 4])], findings: &[Finding<'_>], runs: &[&Ru
 fn lesson<'a>(findings: &[&'a Finding<'a>]) -> Option<String> {
     let held: usize = findings.iter().map(|finding| finding.held()).sum();
     let measured: usize = findings.iter().map(|finding| finding.measured()).sum();
+    let rules: usize = findings.iter().map(|finding| finding.outcomes.len()).sum();
     if measured == 0 {
         return None;
     }
@@ -215,6 +218,11 @@ fn lesson<'a>(findings: &[&'a Finding<'a>]) -> Option<String> {
         (held, measured) if held == measured => format!("All {measured} rules that were measured hold."),
         (held, measured) => format!("{held} of {measured} rules that were measured hold."),
     };
+    match rules - measured {
+        0 => {}
+        1 => said += " 1 was not measured.",
+        rest => said += &format!(" {rest} were not measured."),
+    }
     let margins = |finding: &&'a Finding<'a>| {
         let finding = *finding;
         finding.by_margin().into_iter().map(move |(margin, rule, outcome)| (margin, finding, rule, outcome))

@@ -7,7 +7,12 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::{
     chart::{Text, letters, outside},
-    experiment::{self, performance::Setting, rivals::Comparison},
+    experiment::{
+        self,
+        check::{Check, Rule},
+        performance::Setting,
+        rivals::Comparison,
+    },
     session::Session,
 };
 
@@ -170,6 +175,63 @@ fn without_runs_everything_is_open() {
     assert!(html.contains("shows that the experiments work"));
     assert!(html.contains("0 runs"), "{html}");
     parsed(&Page { experiments: &[], ..page }.html());
+}
+
+#[test]
+fn charts_of_the_device_are_left_out_where_nothing_was_counted() {
+    let is_meant = |experiment: &Experiment| ["hashkv-e1", "novkv-f8"].contains(&experiment.name);
+    let experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().filter(is_meant).collect();
+    let mut runs = fixture::runs(&experiments);
+    let drawn = |runs: &[Run]| {
+        let page = page(&experiments, runs);
+        let words = "What the device reads for an operation";
+        (page.html().matches(words).count(), page.markdown("pictures").matches(words).count(), page.pictures().len())
+    };
+    let with = drawn(&runs);
+    assert!(with.0 >= 4 && with.1 == 2, "a chart and a table of each: {with:?}");
+    for step in runs.iter_mut().flat_map(|run| &mut run.steps) {
+        step["device"] = serde_json::Value::Null;
+    }
+    // Nor are they called charts that are not measured yet.
+    assert_eq!(drawn(&runs), (0, 0, with.2 - 8));
+}
+
+#[test]
+fn what_is_complete_comes_first_in_the_table_of_all_experiments() {
+    let experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().take(2).collect();
+    let mut runs = fixture::runs(&experiments);
+    let places =
+        |markdown: &str| ["hashkv-e1", "hashkv-e2"].map(|name| markdown.find(&format!("| [{name}](")).unwrap());
+    let [first, second] = places(&page(&experiments, &runs).markdown("pictures"));
+    assert!(first < second);
+    // Only the first experiment has it.
+    let missing = experiments[0].arms[0].spec.key();
+    runs.retain(|run| run.key != missing);
+    let page = page(&experiments, &runs);
+    let [first, second] = places(&page.markdown("pictures"));
+    assert!(second < first);
+    let said = "The first is complete; some runs of the last have not been made yet.";
+    assert!(page.markdown("pictures").contains(said) && page.html().contains(said));
+}
+
+#[test]
+fn a_result_is_open_until_every_rule_was_measured() {
+    let mut experiments: Vec<Experiment> = experiment::all(Scale::Small, 1).into_iter().take(1).collect();
+    let runs = fixture::runs(&experiments);
+    let rule = |ours: Option<f64>| Check::new("ours", "theirs", Rule::AtLeast(1.0), move |_| ours);
+    experiments[0].checks = vec![rule(Some(2.0)), rule(None), rule(None)];
+    let said = page(&experiments, &runs).markdown("pictures");
+    for words in ["**○ open**", "1 of 3 rules was measured, and holds.", "| ○ open | 1 of 1, 2 not measured |"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(said.contains("1 is open: not every rule was measured"), "{said}");
+    assert!(page(&experiments, &runs).html().contains("1 of 1, 2 not measured"));
+    experiments[0].checks = vec![rule(Some(2.0)), rule(Some(0.5)), rule(None)];
+    let said = page(&experiments, &runs).markdown("pictures");
+    assert!(said.contains("**◐ partly**") && said.contains("that were measured holds. 1 was not measured."), "{said}");
+    experiments[0].checks.truncate(1);
+    let said = page(&experiments, &runs).markdown("pictures");
+    assert!(said.contains("**✓ reproduced**") && said.contains("Its one rule holds."), "{said}");
 }
 
 #[test]

@@ -115,22 +115,49 @@ pub fn sign(verdict: Verdict) -> &'static str {
     }
 }
 
-/// The number of an experiment's rules that hold.
+/// The number of an experiment's rules that hold, in a sentence.
 pub fn rules_held(finding: &Finding<'_>) -> String {
-    let (held, measured, all) = (finding.held(), finding.measured(), finding.outcomes.len());
+    of_rules(finding.held(), finding.measured(), finding.outcomes.len())
+}
+
+fn of_rules(held: usize, measured: usize, all: usize) -> String {
     let rest = match all - measured {
         0 => String::new(),
-        rest => format!(" {rest} could not be measured."),
+        rest => format!(" {rest} {} not measured.", was(rest)),
     };
     match (held, measured, all) {
         (_, _, 0) => "No rule was written for it.".to_owned(),
         (_, 0, _) => "No figure of its rules has been measured.".to_owned(),
-        (1, 1, _) => format!("The one rule that was measured holds.{rest}"),
-        (held, measured, _) if held == measured => format!("All {measured} rules that were measured hold.{rest}"),
+        (1, 1, 1) => "Its one rule holds.".to_owned(),
+        (1, 1, all) => format!("1 of {all} rules was measured, and holds."),
+        (held, measured, all) if held == measured && measured < all => {
+            format!("{measured} of {all} rules were measured, and hold.")
+        }
+        (held, measured, _) if held == measured => format!("All {measured} rules hold."),
         (1, measured, _) => format!("1 of {} that were measured holds.{rest}", count(measured, "rule")),
         (held, measured, _) => {
             format!("{held} of {} that {} measured hold.{rest}", count(measured, "rule"), was(measured))
         }
+    }
+}
+
+/// The same for a table: `3 of 4, 2 not measured`.
+pub fn held_of(finding: &Finding<'_>) -> String {
+    let (held, measured) = (finding.held(), finding.measured());
+    match finding.outcomes.len() - measured {
+        0 => format!("{held} of {measured}"),
+        rest => format!("{held} of {measured}, {rest} not measured"),
+    }
+}
+
+/// How many experiments are complete, where these come first among all: a sentence and a space, or nothing if all are.
+pub fn how_complete(complete: usize, all: usize) -> String {
+    let others = if all - complete == 1 { "the last" } else { "the others" };
+    match complete {
+        complete if complete == all => String::new(),
+        0 => "No experiment is complete: some runs of each have not been made yet. ".to_owned(),
+        1 => format!("The first is complete; some runs of {others} have not been made yet. "),
+        complete => format!("The first {complete} are complete; some runs of {others} have not been made yet. "),
     }
 }
 
@@ -176,6 +203,23 @@ mod tests {
         }
         assert_eq!((count(1, "run").as_str(), count(2, "run").as_str()), ("1 run", "2 runs"));
         assert_eq!(list(&["a".to_owned(), "b".to_owned(), "c".to_owned()]), "a, b and c");
+    }
+
+    #[test]
+    fn rules_that_were_not_measured_are_counted() {
+        for (held, measured, all, said) in [
+            (0, 0, 0, "No rule was written for it."),
+            (0, 0, 2, "No figure of its rules has been measured."),
+            (1, 1, 1, "Its one rule holds."),
+            (3, 3, 3, "All 3 rules hold."),
+            (1, 1, 7, "1 of 7 rules was measured, and holds."),
+            (2, 2, 7, "2 of 7 rules were measured, and hold."),
+            (1, 2, 3, "1 of 2 rules that were measured holds. 1 was not measured."),
+            (2, 5, 7, "2 of 5 rules that were measured hold. 2 were not measured."),
+            (0, 1, 1, "0 of 1 rule that was measured hold."),
+        ] {
+            assert_eq!(of_rules(held, measured, all), said);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
     },
     machine::Machine,
     random::Random,
-    record::{Account, Run, StepRecord},
+    record::{Account, FromDevice, Run, StepRecord},
     report::Latency,
     scale::Scale,
     spec::{Act, PageCache, Spec, Step},
@@ -107,7 +107,16 @@ fn record(step: &Step, figure: &mut impl FnMut(f64) -> f64) -> Value {
         ..PhaseReport::default()
     };
     let facts = [("levels".to_owned(), figure(4.0).round())].into();
-    serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, device: None, busy: None, facts })
+    // The slower a step, the more the device has to do for it.
+    let device = FromDevice {
+        bytes_per_op: 70.0 * us,
+        requests_per_op: us / 60.0,
+        written_per_op: 150.0 * us,
+        write_requests_per_op: us / 900.0,
+        ..FromDevice::default()
+    };
+    let device = Some(device);
+    serde_json::to_value(StepRecord { step: step.name.clone(), report, called: None, device, busy: None, facts })
         .unwrap()
 }
 
