@@ -223,6 +223,7 @@ pub const ALL: &[Planted] = &[
     bug("forget_regarded_unread", NOVKV),
     bug("trust_handles", NOVKV),
     bug("lose_handles", HANDLES),
+    bug("forget_new_handles", HANDLES),
     bug("skip_alone_sync", POWER),
     bug("leave_last_values_unsynced", POWER),
     bug("append_to_sealed", SEALED),

@@ -149,6 +149,12 @@ impl Taken {
         self.bytes = bytes;
     }
 
+    /// Joins other bytes of the same budget to these.
+    pub fn join(&mut self, mut other: Self) {
+        debug_assert!(Arc::ptr_eq(&self.from, &other.from), "bytes of another budget");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// Takes so many more whether or not they are left.
     pub fn grow_anyway(&mut self, bytes: u64) {
         self.from.used_bytes.fetch_add(bytes, Relaxed);
@@ -181,5 +187,10 @@ mod tests {
         assert_eq!((budget.used_bytes(), budget.free_bytes(), rest.bytes()), (100, 0, 40));
         drop(taken);
         assert_eq!(budget.free_bytes(), 60);
+        let mut joined = budget.take(10).unwrap();
+        joined.join(rest);
+        assert_eq!((joined.bytes(), budget.used_bytes()), (50, 50));
+        drop(joined);
+        assert_eq!(budget.used_bytes(), 0);
     }
 }

@@ -17,7 +17,8 @@
 //! table begins with 4 KiB and doubles when three quarters of them are: as far as a quarter of the budget for filters,
 //! then with memory of the block cache. The lowest and the highest bits of a tag choose the lines, so doubling moves
 //! each handle without looking at what it belongs to. When handles are many compared with the tables of the index, or
-//! memory is at its end, a rewrite of those tables takes all of them over ([`Handles::are_due`]).
+//! memory is at its end, a rewrite of those tables takes all of them over ([`Handles::are_due`]). What readers find
+//! while it runs goes to a new table, because the rewrite may have passed the entries already.
 
 use std::sync::{
     Arc, Mutex,
@@ -73,6 +74,8 @@ pub struct Handles {
     budget: Arc<Budget>,
     /// Made by the first repair.
     lines: ArcSwapOption<Lines>,
+    /// Those that a rewrite of the index takes over.
+    leaving: ArcSwapOption<Lines>,
     /// Held while the table is made, doubled or emptied.
     changing: Mutex<()>,
 }
@@ -81,17 +84,16 @@ impl Handles {
     /// No handles yet.
     #[must_use]
     pub fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, lines: ArcSwapOption::empty(), changing: Mutex::default() }
+        Self { budget, lines: ArcSwapOption::empty(), leaving: ArcSwapOption::empty(), changing: Mutex::default() }
     }
 
     /// Where the value is in the table of `epoch` that `stale` led to, as far as known. It may be the place of
     /// another value.
     #[must_use]
     pub fn get(&self, stale: Pointer, epoch: u32) -> Option<u64> {
-        let lines = self.lines.load();
         let tag = tag(stale, epoch);
-        let mut slots = lines.as_ref()?.of(tag).into_iter().flat_map(|line| &line.0).map(|slot| slot.load(Relaxed));
-        slots.find(|word| word >> OFFSET_BITS == tag).map(|word| word & ((1 << OFFSET_BITS) - 1))
+        let find = |lines: &ArcSwapOption<Lines>| lines.load().as_ref().and_then(|lines| lines.find(tag));
+        find(&self.lines).or_else(|| find(&self.leaving))
     }
 
     /// Keeps where the value was found.
@@ -143,16 +145,27 @@ impl Handles {
         filled >= LINES_MIN * SLOTS as u64 / 2 && (1..=filled * each).contains(&index_bytes)
     }
 
-    /// The index has taken them over.
+    /// A rewrite of the index begins, which takes them over. They are found until it ends with [`Handles::forget`]; if
+    /// it fails, until the next one begins.
+    pub fn set_aside(&self) {
+        let _changing = self.changing.hold();
+        self.leaving.store(self.lines.swap(None));
+    }
+
+    /// The index has taken those over that were set aside. What was kept since then stays.
     pub fn forget(&self) {
         let _changing = self.changing.hold();
-        self.lines.store(None);
+        self.leaving.store(None);
+        if planted!("forget_new_handles") {
+            self.lines.store(None);
+        }
     }
 
     /// Memory for them.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
-        self.lines.load().as_ref().map_or(0, |lines| size_of_val(&*lines.lines) as u64)
+        let bytes = |lines: &ArcSwapOption<Lines>| lines.load().as_ref().map_or(0, |lines| lines.bytes());
+        bytes(&self.lines) + bytes(&self.leaving)
     }
 }
 
@@ -160,6 +173,15 @@ impl Lines {
     fn new(count: u64, memory: Granted) -> Self {
         let (filled, displaced) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { lines: (0..count).map(|_| Line::default()).collect(), filled, displaced, _memory: memory }
+    }
+
+    fn bytes(&self) -> u64 {
+        size_of_val(&*self.lines) as u64
+    }
+
+    fn find(&self, tag: u64) -> Option<u64> {
+        let mut slots = self.of(tag).into_iter().flat_map(|line| &line.0).map(|slot| slot.load(Relaxed));
+        slots.find(|word| word >> OFFSET_BITS == tag).map(|word| word & ((1 << OFFSET_BITS) - 1))
     }
 
     /// Three quarters of the slots are in use: with many more, handles displace each other.
@@ -248,8 +270,28 @@ mod tests {
             // Here and there both lines of a handle are full before three quarters of all slots are in use.
             assert!(right(&handles, count) * 1000 >= count * 995, "{} of {count}", right(&handles, count));
         }
-        handles.forget();
+        take_over(&handles);
         assert_eq!((handles.memory_bytes(), budget.used_bytes(), right(&handles, 90_000)), (0, 0, 0));
+    }
+
+    fn take_over(handles: &Handles) {
+        handles.set_aside();
+        handles.forget();
+    }
+
+    /// A reader may search for a value whose entry the rewrite has passed.
+    #[test]
+    fn those_found_while_others_are_taken_over_stay() {
+        let budget = Budget::new(1 << 20);
+        let handles = Handles::new(Arc::clone(&budget));
+        (0..300).for_each(|offset| handles.keep(pointer(offset), 2, offset));
+        handles.set_aside();
+        assert_eq!(right(&handles, 300), 300, "the rewrite needs them");
+        assert!(!handles.are_due(1), "they are being taken over");
+        (300..310).for_each(|offset| handles.keep(pointer(offset), 2, offset));
+        assert_eq!((right(&handles, 310), handles.memory_bytes(), budget.used_bytes()), (310, 8 << 10, 8 << 10));
+        handles.forget();
+        assert_eq!((right(&handles, 310), handles.memory_bytes(), budget.used_bytes()), (10, 4 << 10, 4 << 10));
     }
 
     #[test]
@@ -289,7 +331,7 @@ mod tests {
         let lent = || lends.0.load(Relaxed);
         // 16 KiB are their own; 32 more were borrowed, and 64 were refused.
         assert_eq!((handles.memory_bytes(), memory.filters.used_bytes(), lent()), (32 << 10, 0, 32 << 10));
-        handles.forget();
+        take_over(&handles);
         assert_eq!(lent(), 0);
     }
 

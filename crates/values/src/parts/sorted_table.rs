@@ -1,7 +1,10 @@
 //! A sorted table: values by key, found by an index of their stretches (NovKV §III-A.2, SVTable).
 //!
 //! Written once, durable before any edit names it, never appended to. The index is read when the first value is
-//! searched for, and freed when other tables need the memory more.
+//! searched for, and freed when other tables need the memory more. So is what searches have found out about where
+//! records begin: the second one in a stretch reads one record.
+
+mod places;
 
 use std::{
     collections::VecDeque,
@@ -12,21 +15,28 @@ use std::{
 };
 
 use arc_swap::ArcSwapOption;
-use bifold_contract::{Corruption, FileId, IoSource, Result, SeqNo, Value, ValueFileMeta};
+use bifold_contract::{Corruption, Error, FileId, IoSource, Pointer, Result, SeqNo, Value, ValueFileMeta};
 use bifold_format::{
-    frame::{self, Step},
+    frame::{self, HEADER_BYTES, Step},
     sorted::{self, PROPERTIES_END_BYTES, SortedIndex, SortedIndexBuilder, SortedProperties},
     value::{self, Stored, ValueKind},
 };
 
+use self::places::{StretchNumber, StretchPlaces};
 use super::{
     budget::{Budget, Taken},
     sync::LockExt,
-    value_files::{Copy, SORTED, ValueFile, ValueFiles},
+    value_files::{Copy, ReadBy, SORTED, ValueFile, ValueFiles},
 };
 
-/// The index has an entry for so many bytes of values. A search reads half of it in excess.
+/// The index has an entry for so many bytes of values. The first search in such a stretch reads all of it.
 const STRETCH_BYTES: u64 = 8 << 10;
+
+/// The share of the budget that lists of places may have, as much as repaired handles.
+const PLACES_SHARE: u64 = 4;
+
+/// When there is no memory for a list, so many tables are asked for some: a search must not take long.
+const TABLES_ASKED: usize = 4;
 
 /// Tables that are gone are not looked for among fewer than so many.
 const TIDIED_AT_MIN: usize = 16;
@@ -49,8 +59,21 @@ pub struct SortedTable {
 #[derive(Debug)]
 struct Loaded {
     index: SortedIndex,
+    /// Lock order: after that of [`Indexes`].
+    places: Mutex<StretchPlaces>,
     /// `None`: there was no memory for it, so it is not kept.
-    _taken: Option<Taken>,
+    taken: Option<Taken>,
+}
+
+/// A version that is searched for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sought<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its number. No other version has it.
+    pub seqno: SeqNo,
+    /// The length of its record, which is the same wherever the record is.
+    pub len: u32,
 }
 
 impl SortedTable {
@@ -90,16 +113,17 @@ impl SortedTable {
         aliases.binary_search_by_key(&number, |alias| alias.0).map_or(0, |at| aliases[at].1)
     }
 
-    /// Where version `seqno` of `key` stands, and its value; `None` when it is not there.
+    /// Where a version stands, and its value; `None` when it is not there.
     ///
     /// # Errors
     /// I/O errors and corruption.
     pub fn search(
         self: &Arc<Self>,
-        (key, seqno): (&[u8], SeqNo),
+        sought: Sought<'_>,
         indexes: &Indexes,
         source: IoSource,
     ) -> Result<Option<(u64, Value)>> {
+        let Sought { key, seqno, len } = sought;
         let loaded = match &*self.index.load() {
             Some(loaded) => Arc::clone(loaded),
             None => indexes.load(self, source)?,
@@ -107,23 +131,64 @@ impl SortedTable {
         self.is_in_use.store(true, Relaxed);
         let stretch = loaded.index.find(key, seqno).map_err(|damage| damage.of(self.file.reader().path()))?;
         let Some((start, end)) = stretch else { return Ok(None) };
-        self.search_stretch((key, seqno), start, end.unwrap_or(self.properties.values_end), source)
+        let number = StretchNumber::new(start, self.properties.values_end);
+        let place = loaded.places.hold().find(number, seqno);
+        if let Some(place) = place {
+            let at = Pointer { file: self.file.id, epoch: self.properties.epoch, offset: start + place, len };
+            let found = self.read_at(key, at, source, ReadBy::AnyWay)?;
+            if let Some((_, value)) = found.filter(|(written, _)| *written == seqno) {
+                return Ok(Some((at.offset, value)));
+            }
+        }
+        let bytes = self.read_stretch(start, end.unwrap_or(self.properties.values_end), source)?;
+        let found = self.search_stretch((key, seqno), &bytes, start)?;
+        if found.is_some() && loaded.taken.is_some() {
+            indexes.keep_places(&loaded, number, || places::list_of(&bytes, self.file.id, start));
+        }
+        Ok(found)
     }
 
-    fn search_stretch(
-        &self,
-        version: (&[u8], SeqNo),
-        start: u64,
-        end: u64,
-        source: IoSource,
-    ) -> Result<Option<(u64, Value)>> {
-        let damage = |at: u64| {
-            let damage = Corruption::new(at, "value record", "a whole record", "one that fails its checks");
-            damage.of(self.file.reader().path())
-        };
-        let len = end.checked_sub(start).filter(|_| end <= self.properties.values_end).ok_or_else(|| damage(start))?;
+    /// The number and the value of the record at a place, if a whole record of `key` is there.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn read_at(&self, key: &[u8], at: Pointer, source: IoSource, by: ReadBy) -> Result<Option<(SeqNo, Value)>> {
+        if at.offset + u64::from(at.len) > self.properties.values_end {
+            return Ok(None);
+        }
+        let bytes = self.file.read_bytes(at, source, by)?;
+        Ok(value::read_version(bytes, self.file.id, at.offset, key).ok())
+    }
+
+    /// The number of the record at a place, by its header alone; `None` if none of that length begins there.
+    ///
+    /// # Errors
+    /// I/O errors.
+    pub fn number_at(&self, at: Pointer, source: IoSource) -> Result<Option<SeqNo>> {
+        let mut header = [0; HEADER_BYTES];
+        if (at.len as usize) < HEADER_BYTES || at.offset + u64::from(at.len) > self.properties.values_end {
+            return Ok(None);
+        }
+        self.file.reader().read_at(&mut header, at.offset, source)?;
+        let record = frame::peek(&header, self.file.id, at.offset);
+        Ok(record.filter(|&(_, len)| len == at.len as usize).map(|(number, _)| number))
+    }
+
+    fn damage(&self, at: u64) -> Error {
+        let damage = Corruption::new(at, "value record", "a whole record", "one that fails its checks");
+        damage.of(self.file.reader().path())
+    }
+
+    fn read_stretch(&self, start: u64, end: u64, source: IoSource) -> Result<Vec<u8>> {
+        let is_inside = |_: &u64| end <= self.properties.values_end;
+        let len = end.checked_sub(start).filter(is_inside).ok_or_else(|| self.damage(start))?;
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX)];
         self.file.reader().read_at(&mut bytes, start, source)?;
+        Ok(bytes)
+    }
+
+    fn search_stretch(&self, version: (&[u8], SeqNo), bytes: &[u8], start: u64) -> Result<Option<(u64, Value)>> {
+        let damage = |at: u64| self.damage(at);
         let mut at = 0;
         while at < bytes.len() {
             let offset = start + at as u64;
@@ -158,6 +223,8 @@ impl SortedTable {
 #[derive(Debug)]
 pub struct Indexes {
     budget: Arc<Budget>,
+    /// What lists of places may have of it.
+    share: Arc<Budget>,
     loaded: Mutex<LoadedTables>,
 }
 
@@ -183,7 +250,7 @@ impl Indexes {
     /// No indexes yet.
     #[must_use]
     pub fn new(budget: Arc<Budget>) -> Self {
-        Self { budget, loaded: Mutex::default() }
+        Self { share: Budget::new(budget.bytes_max() / PLACES_SHARE), budget, loaded: Mutex::default() }
     }
 
     /// Reads the index of a table, and keeps it if there is memory for it, or if tables not searched recently free
@@ -192,7 +259,7 @@ impl Indexes {
         let index = table.read_index(source)?;
         let taken = self.room_for(index.memory_bytes());
         let is_kept = taken.is_some();
-        let loaded = Arc::new(Loaded { index, _taken: taken });
+        let loaded = Arc::new(Loaded { index, places: Mutex::default(), taken });
         if is_kept {
             let mut known = self.loaded.hold();
             // Others may have read it meanwhile, and then it is among them.
@@ -221,13 +288,47 @@ impl Indexes {
         None
     }
 
-    /// Memory for them.
+    /// Keeps where the records of a stretch begin, if there is memory for that.
+    fn keep_places(&self, loaded: &Loaded, stretch: StretchNumber, list: impl FnOnce() -> Vec<u32>) {
+        let has_list = loaded.places.hold().has(stretch);
+        let list = if has_list { Vec::new() } else { list() };
+        if list.is_empty() {
+            return;
+        }
+        let needed = loaded.places.hold().growth(stretch, &list);
+        if let Some(memory) = self.room_for_places(needed) {
+            loaded.places.hold().keep(stretch, &list, memory);
+        }
+    }
+
+    /// As for indexes, a table that was searched since its last visit here is spared once. Others lose their lists.
+    fn room_for_places(&self, bytes: u64) -> Option<[Taken; 2]> {
+        let take = || Some([self.share.take(bytes)?, self.budget.take(bytes)?]);
+        if let Some(taken) = take() {
+            return Some(taken);
+        }
+        let mut known = self.loaded.hold();
+        for _ in 0..TABLES_ASKED.min(known.tables.len()) {
+            let Some(table) = known.tables.pop_front()?.upgrade() else { continue };
+            known.tables.push_back(Arc::downgrade(&table));
+            let is_in_use = table.is_in_use.swap(false, Relaxed);
+            if let Some(loaded) = table.index.load_full().filter(|_| !is_in_use) {
+                *loaded.places.hold() = StretchPlaces::default();
+            }
+            if let Some(taken) = take() {
+                return Some(taken);
+            }
+        }
+        None
+    }
+
+    /// Memory for them, and for what is known of where records begin.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let loaded = self.loaded.hold();
         let tables = loaded.tables.iter().filter_map(Weak::upgrade);
         let indexes = tables.filter_map(|table| table.index.load_full());
-        indexes.map(|loaded| loaded.index.memory_bytes()).sum()
+        indexes.map(|loaded| loaded.index.memory_bytes() + loaded.places.hold().memory_bytes()).sum()
     }
 }
 
@@ -303,7 +404,8 @@ mod tests {
         let stays = table(&files);
         for n in 0..100 {
             let of = if n == 0 { Arc::clone(&stays) } else { table(&files) };
-            let (_, value) = of.search((b"key", 7), &indexes, IoSource::Get).unwrap().unwrap();
+            let sought = Sought { key: b"key", seqno: 7, len: 34 };
+            let (_, value) = of.search(sought, &indexes, IoSource::Get).unwrap().unwrap();
             assert_eq!(value, &b"value"[..]);
         }
         let known = indexes.loaded.hold().tables.len();

@@ -51,7 +51,7 @@ use crate::parts::{
     handles::Handles,
     hash_map::HashMap,
     ingested::{IngestedFiles, IngestedLog},
-    sorted_table::{Indexes, SortedTable},
+    sorted_table::{Indexes, SortedTable, Sought},
     stale_estimate::StaleEstimate,
     sync::LockExt,
     value_files::{DROPS, SORTED, Stretches, ValueFiles},
@@ -73,6 +73,8 @@ struct NovKvShared {
     handles: Handles,
     indexes: Indexes,
     stale: StaleEstimate,
+    /// Bytes of the tables of the index when GC was last chosen.
+    index_bytes: AtomicU64,
     repaired_reads: AtomicU64,
     searched_reads: AtomicU64,
 }
@@ -136,6 +138,7 @@ impl NovKv {
             handles: Handles::new(Arc::clone(&budget)),
             indexes: Indexes::new(budget),
             stale: StaleEstimate::unknown(),
+            index_bytes: AtomicU64::new(0),
             repaired_reads: AtomicU64::new(0),
             searched_reads: AtomicU64::new(0),
             files: Arc::clone(files),
@@ -167,7 +170,7 @@ impl NovKvShared {
             return Ok(Some(value));
         }
         self.searched_reads.fetch_add(1, Relaxed);
-        let found = table.search((key, seqno), &self.indexes, source)?;
+        let found = table.search(Sought { key, seqno, len: pointer.len }, &self.indexes, source)?;
         Ok(found.map(|(offset, value)| {
             self.handles.keep(pointer, epoch, offset);
             value
@@ -182,31 +185,32 @@ impl NovKvShared {
         at: Pointer,
         source: IoSource,
     ) -> Result<Option<Value>> {
-        if at.offset + u64::from(at.len) > table.properties.values_end {
-            return Ok(None);
-        }
-        let bytes = table.file.read_bytes(at, source, self.files.way(source))?;
-        let found = value::read_version(bytes, table.file.id, at.offset, key).ok();
-        let is_it = |written: SeqNo| written == seqno || planted!("trust_handles");
-        Ok(found.filter(|(written, _)| is_it(*written)).map(|(_, value)| value))
+        let found = table.read_at(key, at, source, self.files.way(source))?;
+        Ok(found.filter(|(written, _)| is_version(*written, seqno)).map(|(_, value)| value))
     }
 
-    /// A better pointer for a stale one, if it is known. If the table cannot be read, the stale pointer stays, and GC
-    /// leaves the file out.
-    fn repaired(&self, version: (&[u8], SeqNo), stale: Pointer) -> Result<Option<Pointer>> {
+    /// A better pointer for a stale one, if it is known. Of the record there only the header is read: it says which
+    /// version that is, and whoever reads the value checks the rest. If the table cannot be read, the stale pointer
+    /// stays, and GC leaves the file out.
+    fn repaired(&self, seqno: SeqNo, stale: Pointer) -> Result<Option<Pointer>> {
         let tables = self.tables.load();
         let Some(table) = tables.get(stale.file) else { return Ok(None) };
         let epoch = table.properties.epoch;
         let known = if stale.epoch == epoch { None } else { self.handles.get(stale, epoch) };
         let Some(at) = known.map(|offset| Pointer { epoch, offset, ..stale }) else { return Ok(None) };
-        match self.read_repaired(table, version, at, IoSource::Compaction) {
+        match table.number_at(at, IoSource::Compaction) {
             Err(error) if error.is_unreadable() => {
                 let _is_new = self.files.leave_out(table.file.id, &error);
                 Ok(None)
             }
-            found => Ok(found?.map(|_| at)),
+            found => Ok(found?.filter(|&written| is_version(written, seqno)).map(|_| at)),
         }
     }
+}
+
+/// Whether a handle leads to the version that is asked for: it may lead to another one.
+fn is_version(written: SeqNo, asked: SeqNo) -> bool {
+    written == asked || planted!("trust_handles")
 }
 
 impl Placement for NovKv {
@@ -284,6 +288,11 @@ impl Placement for NovKv {
     /// A repaired handle is not certain: it may lead to another version of the key, which [`Placement::read`] notices.
     fn locate_now(&self, pointer: Pointer) -> Option<Pointer> {
         self.shared.tables.load().place_of(pointer)
+    }
+
+    /// They have found so many handles that the index should take these over.
+    fn readers_ask(&self) -> bool {
+        self.shared.handles.are_due(self.shared.index_bytes.load(Relaxed))
     }
 
     fn pick(&self, pressure: &SpacePressure, _running: &[GcClaim]) -> Option<Box<dyn GcJob>> {
@@ -366,7 +375,7 @@ impl Rewriter for CollectDrops {
         if self.is_any_stale
             && entry.kind == Kind::Pointer
             && let Ok(stale) = pointer::decode(entry.payload)
-            && let Some(repaired) = self.shared.repaired((entry.key, entry.seqno), stale)?
+            && let Some(repaired) = self.shared.repaired(entry.seqno, stale)?
         {
             return Ok(placement::Kept::Pointer(repaired));
         }

@@ -9,8 +9,8 @@ fn bytes_read(db: &Db, source: &str) -> u64 {
     db.stats().io.iter().filter(|io| io.source == source).map(|io| io.bytes_read).sum()
 }
 
-/// A value that `novkv` has moved is searched for by the first read; the next ones know where it is, and after a
-/// rewrite of the tables the index does.
+/// A value that `novkv` has moved is searched for by the first read. The next ones know where it is. When readers know
+/// that of many values, the tables are rewritten, though nothing is written, and then the index knows it.
 #[test]
 fn a_moved_value_is_searched_for_once() {
     const KEYS: u32 = 20_000;
@@ -28,18 +28,16 @@ fn a_moved_value_is_searched_for_once() {
     };
     let (_, searched) = reads(&db);
     assert!(searched > u64::from(KEYS) * 9 / 10, "nearly all have moved: {searched}");
-    let (repaired, searched) = reads(&db);
-    assert!(searched < u64::from(KEYS) / 50 && repaired > u64::from(KEYS) * 9 / 10, "{repaired}, {searched}");
-    // Handles are many compared with the tables, so the next job has the index take them over.
-    (0..4).for_each(|n| db.put(key(KEYS + n), value(n, 1)).unwrap());
-    db.flush().unwrap();
+    let (_, searched) = reads(&db);
+    assert!(searched < u64::from(KEYS) / 50, "{searched} searched for again");
     db.wait_idle().unwrap();
+    // The last handles are too few to be worth a rewrite.
     let (repaired, searched) = reads(&db);
-    assert!(repaired + searched < u64::from(KEYS) / 20, "{repaired} repaired, {searched} searched for");
+    assert!(repaired + searched < u64::from(KEYS) / 2, "{repaired} repaired, {searched} searched for");
     db.close().unwrap();
     let db = Db::open(dir.join("db")).unwrap();
     let (repaired, searched) = reads(&db);
-    assert!(repaired + searched < u64::from(KEYS) / 20, "{repaired} repaired, {searched} searched for");
+    assert!(repaired + searched < u64::from(KEYS) / 2, "{repaired} repaired, {searched} searched for");
 }
 
 #[test]

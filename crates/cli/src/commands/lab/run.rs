@@ -390,7 +390,7 @@ impl Watch for RunProgress<'_> {
 
     fn seen(&mut self, job: &Job<'_>, seen: &Seen) {
         let (at, of) = self.at;
-        let Job { experiment, arm, round } = job;
+        let Job { experiment, arm, round, .. } = job;
         let what = format!("{at}/{of}{} {experiment} {}, round {round}: {}", self.left(), arm.label(), seen.step);
         self.bar.reach(&what, seen.done, seen.total);
     }

@@ -18,6 +18,10 @@ pub(crate) trait Scene {
         panic!("commits were held")
     }
 
+    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
+        panic!("tables were rewritten")
+    }
+
     fn install(&self, _edit: &mut dyn FnMut() -> ValueEdit, _in_force: &mut dyn FnMut()) -> Result<()> {
         panic!("an edit was installed")
     }
@@ -42,8 +46,8 @@ impl<S: Scene> GcContext for S {
         Scene::hold_commits(self, act)
     }
 
-    fn rewrite(&self, _tables: RewrittenTables<'_>) -> Result<u64> {
-        panic!("tables were rewritten")
+    fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64> {
+        Scene::rewrite(self, tables)
     }
 
     fn install(

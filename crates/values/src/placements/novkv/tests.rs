@@ -15,6 +15,8 @@ use crate::{
     store::ValueStore,
 };
 
+mod handles;
+
 const OPTIONS: crate::placements::ValueOptions = crate::placements::SMALL;
 
 /// Plays the engine's part in GC: it installs edits, and nothing is asked of the index or written to it.
@@ -211,9 +213,9 @@ fn a_stale_pointer_is_searched_for_once() {
     stage.collect(vec![versions[0].2.file]);
     assert!(stage.is_lost(versions[1]));
     for version in [versions[0], versions[2], versions[3]] {
-        assert_eq!(stage.placement.shared.repaired((version.0, version.1), version.2).unwrap(), None);
+        assert_eq!(stage.placement.shared.repaired(version.1, version.2).unwrap(), None);
         let fresher = stage.check(version).expect("it had to be searched for");
-        assert_eq!(stage.placement.shared.repaired((version.0, version.1), version.2).unwrap(), Some(fresher));
+        assert_eq!(stage.placement.shared.repaired(version.1, version.2).unwrap(), Some(fresher));
         assert_eq!(stage.check(version), Some(fresher));
         assert_eq!(stage.check((version.0, version.1, fresher)), None, "a fresh one leads there at once");
     }

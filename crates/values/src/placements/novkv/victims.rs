@@ -9,7 +9,7 @@
 //! worth collecting, the key range is rewritten ([`RewriteCase`]). That is little data where values are separated,
 //! and then everything is known.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
 use bifold_contract::{FileId, Result};
 
@@ -54,7 +54,7 @@ pub(super) enum Choice {
     MergeDrops(Vec<FileId>),
     /// Rewrites tables to find out what is dead.
     Search,
-    /// Rewrites tables so that the index takes the repaired handles over.
+    /// Writes memtables to tables and rewrites all of them, so that the index takes the repaired handles over.
     TakeOver,
 }
 
@@ -94,7 +94,9 @@ impl GcJob for Job {
             }
             Choice::Search => gc.rewrite(RewrittenTables::Overwritten).map(GcOutcome::freed),
             Choice::TakeOver => {
-                let freed = gc.rewrite(RewrittenTables::All)?;
+                self.shared.handles.set_aside();
+                // Memtables may have stale pointers, too: readers of those would ask for this again and again.
+                let freed = gc.rewrite(RewrittenTables::Everything)?;
                 self.shared.handles.forget();
                 Ok(GcOutcome::freed(freed))
             }
@@ -172,6 +174,8 @@ impl NovKv {
     }
 
     pub(super) fn choose(&self, pressure: &SpacePressure) -> Option<Choice> {
+        // No choice depends on it: readers compare their handles with it.
+        self.shared.index_bytes.store(pressure.index_bytes, Relaxed);
         let units = self.units();
         let complete: Vec<&VictimFile> = units.iter().filter(|unit| unit.is_complete).collect();
         if let Some(before) = pressure.all_before {
