@@ -151,10 +151,14 @@ impl Asking {
     }
 
     fn gather(&mut self, decided: Option<Decided>) -> Result<()> {
+        if self.add(decided) { self.commit() } else { Ok(()) }
+    }
+
+    /// Adds a decision to those of the next commit. Returns whether they are enough for one.
+    fn add(&mut self, decided: Option<Decided>) -> bool {
         self.bytes += decided.as_ref().map_or(0, |d| d.key.len() + d.value.as_ref().map_or(0, Vec::len));
         self.decided.extend(decided);
-        let is_enough = self.decided.len() >= DECIDED_MAX || self.bytes >= DECIDED_BYTES_MAX;
-        if is_enough { self.commit() } else { Ok(()) }
+        self.decided.len() >= DECIDED_MAX || self.bytes >= DECIDED_BYTES_MAX
     }
 
     /// Asks about the newest version of a key. GC gives a key a newer version when it moves the value.
@@ -204,31 +208,44 @@ impl Asking {
         found.ok_or_else(|| Error::Conflict { keyspace: self.tree.name.clone(), key: key.into() })
     }
 
-    /// Commits what was decided. What is out of date by then is decided again.
+    /// Commits what was decided. What is out of date by then is decided again, and committed in parts: the first
+    /// decision did not say how long the second one would be.
     fn commit(&mut self) -> Result<()> {
-        let mut decided = std::mem::take(&mut self.decided);
-        self.bytes = 0;
-        for _ in 0..ROUNDS_MAX {
-            if decided.is_empty() {
+        let mut outdated = self.commit_once()?;
+        for _ in 1..ROUNDS_MAX {
+            if outdated.is_empty() {
                 break;
             }
-            self.moves.flush_full(&self.tree);
-            let bytes = decided.iter().map(|decided| decided.bytes(&self.tree)).sum();
-            if !planted!("filter_asks_for_no_room") {
-                self.moves.committer.room.look_to_commit(&self.unlooked, bytes, self.means)?;
+            for key in std::mem::take(&mut outdated) {
+                let again = self.ask_about_newest(&key)?;
+                if self.add(again) {
+                    outdated.extend(self.commit_once()?);
+                }
             }
-            let mut outdated = Vec::new();
-            // A keyspace that was dropped meanwhile needs none of it.
-            self.moves.hold_commits(&self.tree, &mut |held| {
-                outdated = held.commit_decided(&decided)?;
-                Ok(())
-            })?;
-            decided.clear();
-            for key in outdated {
-                decided.extend(self.ask_about_newest(&key)?);
-            }
+            outdated.extend(self.commit_once()?);
         }
         Ok(())
+    }
+
+    /// Commits what was decided. Returns the keys of what is out of date.
+    fn commit_once(&mut self) -> Result<Vec<Box<[u8]>>> {
+        let decided = std::mem::take(&mut self.decided);
+        self.bytes = 0;
+        let mut outdated = Vec::new();
+        if decided.is_empty() {
+            return Ok(outdated);
+        }
+        self.moves.flush_full(&self.tree);
+        let bytes = decided.iter().map(|decided| decided.bytes(&self.tree)).sum();
+        if !planted!("filter_asks_for_no_room") {
+            self.moves.committer.room.look_to_commit(&self.unlooked, bytes, self.means)?;
+        }
+        // A keyspace that was dropped meanwhile needs none of it.
+        self.moves.hold_commits(&self.tree, &mut |held| {
+            outdated = held.commit_decided(&decided)?;
+            Ok(())
+        })?;
+        Ok(outdated)
     }
 }
 

@@ -405,7 +405,7 @@ const LENGTHS: [(&str, usize); 4] =
 const THREADS: [(&str, usize); 4] = [("8 threads", 8), ("16 threads", 16), ("32 threads", 32), ("64 threads", 64)];
 
 /// The least of a ratio over several steps.
-fn least(d: &Data<'_>, b: &str, steps: &[(&str, usize)]) -> Option<f64> {
+fn least_ratio(d: &Data<'_>, b: &str, steps: &[(&str, usize)]) -> Option<f64> {
     let ratios: Option<Vec<f64>> = steps.iter().map(|(step, _)| d.ratio("diffkv", b, step, RATE)).collect();
     ratios?.into_iter().reduce(f64::min)
 }
@@ -425,7 +425,7 @@ fn f17(scale: Scale, seed: u64) -> Experiment {
         "8 to 64 threads, smallest ratio",
         "comparable with RocksDB",
         Rule::Alike,
-        |d, lsm| least(d, lsm, &THREADS),
+        |d, lsm| least_ratio(d, lsm, &THREADS),
     ));
     checks.extend([
         Check::new("20 to 10 000 entries, diffkv over separated", "the gain over Titan increases", Rule::Rises, |d| {
@@ -436,13 +436,13 @@ fn f17(scale: Scale, seed: u64) -> Experiment {
             "20 to 10 000 entries, diffkv over separated, smallest ratio",
             "significantly more than Titan (the direction alone)",
             Rule::AtLeast(1.0),
-            |d| least(d, "separated", &LENGTHS),
+            |d| least_ratio(d, "separated", &LENGTHS),
         ),
         Check::new(
             "8 to 64 threads, diffkv over separated, smallest ratio",
             "significantly more than Titan (the direction alone)",
             Rule::AtLeast(1.0),
-            |d| least(d, "separated", &THREADS),
+            |d| least_ratio(d, "separated", &THREADS),
         ),
     ]);
     Experiment {

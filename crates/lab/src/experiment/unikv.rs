@@ -19,7 +19,7 @@ mod impact;
 
 use super::{
     Arm, Data, Experiment, Maker, Paper, View,
-    check::{Check, Rule, falls, rises},
+    check::{Check, Rule, falls, least, rises},
     data::{DIR_BYTES, RATE, READ, SECONDS, WRITE_AMP, WRITTEN},
     setup::{KEY_BYTES, KOPS, LIKE_LEVELDB, MIB, Setup, TIMES, operations, plan, scans, settle, step, zipf},
 };
@@ -235,11 +235,6 @@ fn e3(scale: Scale, seed: u64) -> Experiment {
 
 /// How many times the data of the other experiments, which stand for 100 GB.
 const LARGER: [u64; 2] = [2, 3];
-
-/// The least of a ratio over the parameter.
-fn least(ratios: &[(f64, f64)]) -> Option<f64> {
-    ratios.iter().map(|&(_, ratio)| ratio).reduce(f64::min)
-}
 
 /// UniKV over `tiered` at each value of the parameter.
 fn ratios(d: &Data<'_>, step: &str, metric: &str) -> Vec<(f64, f64)> {

@@ -24,7 +24,12 @@ fn damaged() -> Bed {
 
 /// What a merge of tables that are sound gives to its rewriter, with a filter that decides so about everything.
 fn deciding(bed: &Bed, verdict: Verdict) -> Box<dyn Rewriter> {
-    bed.tree.filter.set(Some(CompactionFilter::new(move |_| Ok(verdict.clone()))));
+    asking_filter(bed, CompactionFilter::new(move |_| Ok(verdict.clone())))
+}
+
+/// What such a merge gives to its rewriter, with this filter.
+fn asking_filter(bed: &Bed, filter: CompactionFilter) -> Box<dyn Rewriter> {
+    bed.tree.filter.set(Some(filter));
     let job = RewriteJob { from: Some(1), to: 2, deepest: 2, moving: Vec::new() };
     let rewriter = bed.tree.view().values.rewriter(&job).unwrap();
     let for_commits = (&Arc::default(), Means::Free);
@@ -108,5 +113,32 @@ fn what_is_decided_is_committed_only_where_the_disk_has_room_for_it() {
     memory.set_capacity(None);
     replace_all().unwrap();
     assert_eq!(replaced(), u64::from(KEYS));
+    engine.health.well().unwrap();
+}
+
+/// A filter may delete an old version and replace the newest one. The first decision is a few bytes, the second one any
+/// number, and 256 of them would be one commit.
+#[test]
+fn what_is_decided_again_is_committed_in_parts() {
+    const LEN: usize = 100_000;
+    let bed = Bed::new(KeyspaceOptions { placement: PlacementKind::Inline, ..KeyspaceOptions::default() });
+    let Bed { engine, tree, memory, .. } = &bed;
+    bed.fill((0..KEYS).map(|n| (n, vec![1; 100])));
+    let old: Vec<SeqNo> = (0..KEYS).map(|n| number(&bed, n).expect("nothing is damaged")).collect();
+    bed.fill((0..KEYS).map(|n| (n, vec![2; 100])));
+    bed.flush().unwrap();
+    let asked = AtomicU64::new(0);
+    let is_first = move || asked.fetch_add(1, Relaxed) < u64::from(KEYS);
+    let decide = move || if is_first() { Verdict::Delete } else { Verdict::Replace(vec![9; LEN]) };
+    let mut rewriter = asking_filter(&bed, CompactionFilter::new(move |_| Ok(decide())));
+    for (n, seqno) in (0..KEYS).zip(old) {
+        rewriter.keep(&Entry::inline(&n.to_be_bytes(), seqno, &[1; 100])).unwrap();
+    }
+    // More than a part takes, and less than all of them.
+    memory.set_capacity(Some(memory.used_bytes() + (3 << 20)));
+    let refused = rewriter.finish();
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    let replaced = tree.filter.counts.replaced.load(Relaxed);
+    assert!((DECIDED_BYTES_MAX / LEN..KEYS as usize).contains(&(replaced as usize)), "{replaced} are replaced");
     engine.health.well().unwrap();
 }
