@@ -10,7 +10,7 @@
 //! |---|---|---|---|---|---|---|---|
 //! | [`Placement::write`] | – | value first | value first | value first | large values first | – | value first |
 //! | [`Placement::ingester`] | – | new files | files by hash | new files | a rewrite | a rewrite | new files |
-//! | [`Rewriter::keep`] | – | – | – | – | moves values | separates at L0→L1 | newer address |
+//! | [`Rewriter::keep`] | – | – | – | known handles | moves values | separates at L0→L1 | newer address |
 //! | [`Rewriter::discard`] | – | dead bytes | – | drop-keys | garbage counters | garbage counters | pointers |
 //! | [`Placement::read`] | – | by address | by address | by epoch, by key | by address | by address | by forwards |
 //! | [`Placement::pick`] | – | log tail | group, cold file | by valid rate | large logs; tags | key range | by age |

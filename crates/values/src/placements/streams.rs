@@ -11,7 +11,7 @@
 //! | idea | source |
 //! |---|---|
 //! | values are written once, before the log | WiscKey, as HashKV §2.2 describes it |
-//! | compaction reports what is dead | NovKV §III-B, DiffKV §3.4 |
+//! | compaction reports what is dead | NovKV §III-B, DiffKV §3.5 |
 //! | values that die at different times go to different files | HashKV §3.4; by a frequency sketch and by age: ours |
 //! | victims by dead/live × age | cost-benefit cleaning of log-structured file systems |
 //! | GC writes nothing to the index | NovKV §III-C; by forwarding files: ours |

@@ -12,9 +12,9 @@
 //!
 //! * Partial KV separation (§III-C): a merge into level 1 or deeper separates what is not small (`SEPARATED_FROM`).
 //! * A log for each merge: value files with an extent, of about `file_bytes`.
-//! * GC of the partition with most garbage, its valid values to a new log (§III-C): past the space target `pick` asks
+//! * GC of the partition with most entries, its valid values to a new log (§III-C): past the space target `pick` asks
 //!   for a rewrite of the keys of the file with most garbage. All other files of these keys with too much garbage
-//!   move too. With `gc = partition` it is as in the paper ([`GcUnit`]).
+//!   move too. With `gc = partition` a whole partition moves, the one with most garbage ([`GcUnit`]).
 //! * Values that two partitions share are split by later GC (§III-D): the file's counter knows how much of it is dead,
 //!   whichever partition drops it.
 //!
@@ -49,7 +49,7 @@ use crate::{
 #[serde(default, deny_unknown_fields)]
 pub struct UniKvOptions {
     /// GC leaves a file alone if a larger share of it than this is valid: 0.05 to 1 (ours: the paper's GC takes the
-    /// partition with most garbage, §III-C).
+    /// partition with most entries, §III-C).
     pub gc_threshold: f64,
     /// What GC rewrites at once.
     pub gc: GcUnit,
@@ -63,7 +63,8 @@ pub enum GcUnit {
     /// needed at once.
     #[default]
     File,
-    /// The partition with most garbage: all its values move (the paper, §III-C).
+    /// The partition with most garbage: all its values move, as in the paper, which takes the one with most entries
+    /// (§III-C).
     Partition,
 }
 

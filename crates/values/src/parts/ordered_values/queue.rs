@@ -126,7 +126,8 @@ impl<'a> Queue<'a> {
         due(victims)
     }
 
-    /// A rewrite of the partition with most garbage in these files, from which all values move (UniKV §III-C).
+    /// A rewrite of the partition with most garbage in these files, from which all values move (UniKV §III-C, which
+    /// takes the partition with most entries).
     ///
     /// A file that a split has left to two partitions counts for the first one, and is rewritten as a whole: otherwise
     /// what is left of it would be picked again.
