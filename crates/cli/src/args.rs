@@ -46,7 +46,8 @@ pub struct Global {
     #[arg(skip)]
     pub names_keyspace: bool,
 
-    /// What a write survives: `sync`, power loss; `buffered`, a kill; `memory`, neither until the program has ended.
+    /// What a write survives: sync, a power loss and a kill; buffered, a kill; memory, neither until the program ends
+    /// [default: buffered].
     #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
     pub durability: Option<Durability>,
 
@@ -319,14 +320,15 @@ pub struct GcArgs {
     /// The database's directory.
     pub db: PathBuf,
 
-    /// Change nothing, and list each group or file.
+    /// List each group or file, and change nothing.
     #[arg(long)]
     pub explain: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct DemoArgs {
-    /// What to import: a directory, a .tsv or .jsonl file, or any file of lines [default: the current repository].
+    /// What to import, up to 50 000 entries or 200 MiB: a directory, a .tsv or .jsonl file, or any file of lines
+    /// [default: the current repository or directory].
     #[arg(value_name = "FILE|DIR")]
     pub from: Option<PathBuf>,
 
@@ -350,7 +352,7 @@ pub struct PutArgs {
     /// Let the entry expire after this time, such as 90s, 15min, 24h or 30d.
     #[arg(long, value_name = "TIME", value_parser = bifold::options::parse_duration)]
     pub ttl: Option<std::time::Duration>,
-    /// Combine VALUE with what is there, by the keyspace's merge operator.
+    /// Combine VALUE with the value that is there, by the keyspace's merge operator.
     #[arg(long, conflicts_with = "ttl")]
     pub merge: bool,
     /// Take VALUE as typed, even - and @FILE.
@@ -427,7 +429,7 @@ pub struct ImportArgs {
     /// The format of the input [default: by the file's name].
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// Write through the log, even what is in key order.
+    /// Write everything through the log, even entries in key order.
     #[arg(long)]
     pub no_ingest: bool,
 }
@@ -439,7 +441,7 @@ pub struct ExportArgs {
     /// The format of the output: tsv or jsonl.
     #[arg(long, value_enum, default_value = "tsv")]
     pub format: Format,
-    /// Leave out what is damaged, say so on standard error, and end with exit code 1.
+    /// Leave out what is damaged and report it on standard error; the exit code is then 1.
     #[arg(long)]
     pub skip_damaged: bool,
 }
@@ -458,7 +460,7 @@ pub struct ConvertArgs {
     pub src: PathBuf,
     /// The directory of the new database; must not exist, or be empty.
     pub dst: PathBuf,
-    /// Its placement: auto, inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
+    /// The placement of the new database: auto, inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
     #[arg(long, value_name = "NAME")]
     pub placement: String,
 }

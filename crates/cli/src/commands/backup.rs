@@ -101,7 +101,7 @@ pub struct CreateArgs {
     pub db: PathBuf,
     /// The repository: its directory, or a new or empty one.
     pub repository: PathBuf,
-    /// Read at most so many bytes a second, such as 20MiB.
+    /// Read at most this many bytes a second, such as 20MiB.
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub rate: Option<u64>,
 }
@@ -127,7 +127,7 @@ pub struct RestoreArgs {
 pub struct PruneArgs {
     /// The repository's directory.
     pub repository: PathBuf,
-    /// How many generations of each database stay.
+    /// How many generations of each database to keep.
     #[arg(long, value_name = "N")]
     pub keep: usize,
 }

@@ -58,7 +58,7 @@ pub const EXAMPLES: &str = "Examples:
 
 #[derive(Args, Debug)]
 pub struct BenchArgs {
-    /// The placement of values; the same as --set keyspace.preset=NAME before all other --set.
+    /// The placement of values, with its tree: as --set keyspace.preset=NAME before all other --set.
     #[arg(long, value_name = "NAME")]
     pub placement: Option<String>,
 
@@ -74,7 +74,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     pub num: u64,
 
-    /// Operations of each phase after the load [default: as many as keys; for scans, as many keys in total].
+    /// Operations of each phase after the load [default: as many as keys; scans read as many keys in total].
     #[arg(long, value_name = "N")]
     pub ops: Option<u64>,
 
@@ -99,11 +99,11 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value = "hashed")]
     pub order: KeyOrder,
 
-    /// How `update` and `mix` choose keys.
+    /// How `update`, `mix`, `mix-30` and `mix-70` choose keys.
     #[arg(long, value_enum, default_value = "zipf")]
     pub dist: Dist,
 
-    /// How `read`, `missing` and `scan` choose keys.
+    /// How `read`, `missing`, `scan` and `scan-back` choose keys.
     #[arg(long, value_enum, default_value = "uniform")]
     pub read_dist: Dist,
 
@@ -140,7 +140,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "WITH", num_args = 0..=1, require_equals = true, default_missing_value = "rocksdb")]
     pub compare: Option<String>,
 
-    /// How often --compare runs each side.
+    /// How often --compare runs each store.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub rounds: usize,
 }
@@ -161,7 +161,7 @@ pub enum Dist {
     Zipf,
     /// The newest keys most often.
     Latest,
-    /// Nine of ten to a tenth of the keys, and to another tenth after as many as there are keys.
+    /// Nine of ten operations in a tenth of the keys; in another tenth after as many operations as there are keys.
     Shifting,
 }
 

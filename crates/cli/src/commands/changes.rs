@@ -45,10 +45,10 @@ pub struct ChangesArgs {
     /// Only changes after the one with this number.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub since: u64,
-    /// Stop after the commit in which so many operations are reached; 0 prints none.
+    /// Stop at the end of the commit in which this many operations have been printed; 0 prints none.
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
-    /// Go on with what another process commits, until interrupted.
+    /// Wait for further commits of another process and print them, until interrupted.
     #[arg(long)]
     pub follow: bool,
 }

@@ -40,10 +40,11 @@ pub struct SalvageArgs {
     /// List each key: its keyspace, the key, the number and kind of its newest record.
     #[arg(long, conflicts_with = "out")]
     pub keys: bool,
-    /// The name of a keyspace whose id is known; may be given several times.
+    /// The name for the keyspace with this id; may be given several times.
     #[arg(long, value_name = "ID=NAME", value_parser = id_and_name)]
     pub name: Vec<(u32, String)>,
-    /// The keyspace of tables of which a damaged manifest no longer tells whose they are; `default` has id 2.
+    /// The id of the keyspace that gets the tables whose keyspace a damaged manifest no longer names; `default` has
+    /// id 2.
     #[arg(long, value_name = "ID")]
     pub tables_of: Option<u32>,
 }

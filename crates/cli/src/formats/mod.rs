@@ -17,7 +17,7 @@ pub enum Format {
     /// KEY, a tab, VALUE; backslash, tab, newline, carriage return and other special bytes escaped.
     Tsv,
     /// One JSON object per line: {"key":"…","value":"…"}, or key_base64 and value_base64 for bytes that are not
-    /// UTF-8; expires_at_ms for an entry that expires, null for one that never does whatever the keyspace's ttl is.
+    /// UTF-8. expires_at_ms says when an entry expires; null means never, whatever the keyspace's ttl.
     Jsonl,
     /// A directory: relative paths are keys, contents are values.
     Dir,

@@ -94,11 +94,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "SETTING")]
     pub setting: Option<Setting>,
 
-    /// Run only these stores now.
+    /// Run only these stores now, separated by commas.
     #[arg(long, value_name = "NAMES")]
     pub stores: Option<String>,
 
-    /// For `performance`: run although others use the machine.
+    /// For `performance`: run even if other processes use the machine.
     #[arg(long, requires = "setting")]
     pub busy: bool,
 
@@ -125,7 +125,7 @@ pub struct How {
     #[arg(long, value_name = "N")]
     pub rounds: Option<usize>,
 
-    /// Begin no run after so many minutes; the same command continues the session.
+    /// Begin no run after this many minutes; the same command continues the session.
     #[arg(long, value_name = "N")]
     pub minutes: Option<u64>,
 
@@ -137,11 +137,11 @@ pub struct How {
     #[arg(long)]
     pub cold: bool,
 
-    /// The most memory of each store's process, including page cache, such as 256MiB.
+    /// The most memory of each store's process, such as 256MiB, page cache of its files included.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub memory: Option<u64>,
 
-    /// Change the settings of the system for written pages and read-ahead while the command runs.
+    /// While the command runs, let at most 64 MiB of written pages wait and read ahead 128 KiB; needs Linux and root.
     #[arg(long)]
     pub tune_system: bool,
 }

@@ -34,7 +34,7 @@ pub struct SimulateArgs {
     #[arg(value_name = "DESIGN")]
     pub designs: Vec<Design>,
 
-    /// At most so many values are stored for each live one.
+    /// Space targets: the most values that are stored for each live one.
     #[arg(long, value_name = "RATIOS", value_delimiter = ',', default_value = "1.25,1.5")]
     pub space_target: Vec<f64>,
 
@@ -43,19 +43,19 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "WHICH", default_value = "zipf:0.99")]
     pub updates_of: Updates,
 
-    /// Keys.
+    /// The number of keys.
     #[arg(long, value_name = "N", default_value_t = Simulation::default().keys)]
     pub keys: u32,
 
-    /// Updates [default: ten for each key].
+    /// The number of updates [default: ten for each key].
     #[arg(long, value_name = "N")]
     pub updates: Option<u64>,
 
-    /// A full file has this share of all keys.
+    /// How many full files would hold all keys.
     #[arg(long, value_name = "N", default_value_t = Simulation::default().files)]
     pub files: u32,
 
-    /// Groups of HashKV.
+    /// The number of HashKV's groups.
     #[arg(long, value_name = "N", default_value_t = Simulation::default().groups)]
     pub groups: u32,
 
@@ -63,7 +63,7 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "N", default_value_t = Simulation::default().buffer)]
     pub buffer: u32,
 
-    /// Of the random numbers.
+    /// The seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = Simulation::default().seed)]
     pub seed: u64,
 }

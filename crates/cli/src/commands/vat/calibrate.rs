@@ -59,7 +59,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "SIZE", value_parser = bifold::options::parse_size)]
     pub bytes: Option<u64>,
 
-    /// Duration of each of the 56 measurements in seconds, 0.001 to 60.
+    /// Duration of each measurement in seconds, 0.001 to 60; there are at most 56.
     #[arg(long, value_name = "SECONDS", default_value = SECONDS, value_parser = seconds, allow_hyphen_values = true)]
     pub seconds: f64,
 }
