@@ -129,12 +129,7 @@ pub fn existing(path: &Path, global: &Global, access: Access) -> Result<Db> {
 /// A database that must exist, to copy it; its options stay. Value files of one that nobody writes are linked into a
 /// checkpoint; where another process writes, or this one cannot, they are copied.
 pub fn to_copy(path: &Path, global: &Global) -> Result<Db> {
-    // How long changes are kept stays, too. A file for --options may say it: it is for other commands as well.
-    if let Some(set) = global.set.iter().find(|set| set.trim_start().starts_with("retain_changes")) {
-        return Err(Failure::trouble(format!(
-            "this command changes no options, and --set {set} would: leave it out, or give it to a command that writes"
-        )));
-    }
+    retains_changes_as_before(global)?;
     existing_with(path, global, Named::Refuse, |options| {
         let options = Options { retain_changes: None, ..options.clone() };
         match open_or(path, &options, (Access::ReadWrite, Access::Follow)) {
@@ -142,6 +137,18 @@ pub fn to_copy(path: &Path, global: &Global) -> Result<Db> {
             other => other,
         }
     })
+}
+
+/// Refuses to be told how long changes are kept: a command that writes nothing leaves that as it is. A file for
+/// --options may say it, because it is for other commands as well.
+pub fn retains_changes_as_before(global: &Global) -> Result<()> {
+    match global.set.iter().find(|set| set.trim_start().starts_with("retain_changes")) {
+        None => Ok(()),
+        Some(set) => Err(Failure::trouble(format!(
+            "this command does not change how long changes are kept, and --set {set} would: leave it out, or give it \
+             to a command that writes, such as `bifold put`"
+        ))),
+    }
 }
 
 /// What becomes of named options of a keyspace that differ from those it has.

@@ -119,8 +119,8 @@ impl Scale {
         (self == Self::Device).then(|| self.data_bytes() / 6)
     }
 
-    /// A step ends after this time even if operations are left, unless it waits for background work or is a load, which
-    /// may take 15 minutes ([`crate::execute`]).
+    /// A step ends after this time even if operations are left. A load may take 15 minutes ([`crate::execute`]), and a
+    /// wait for background work at least two.
     #[must_use]
     pub fn step_time_max(self) -> Option<Duration> {
         (self == Self::Device).then_some(Duration::from_secs(120))

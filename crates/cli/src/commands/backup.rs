@@ -22,7 +22,7 @@ use crate::{
 pub const LONG_ABOUT: &str = "\
 Back up a database, and list, check, restore and delete its backups.
 
-A repository is a directory with several generations of one database or of several. All of it are real copies: \
+A repository is a directory with several generations of one database or of several. Everything in it is a copy: \
 nothing is shared with the database, unlike a `checkpoint` on the same file system. A generation copies only the files \
 that the repository does not have yet, since most files of a database never change. Each stored MiB has a checksum.
 

@@ -40,11 +40,11 @@ Workloads, in any order, separated by commas:
   ycsb-b    95 % read, 5 % update, Zipf            ycsb-e   95 % scan, 5 % insert, Zipf
   ycsb-c    reads, Zipf                            ycsb-f   50 % read, 50 % read-modify-write, Zipf
   mix-30    30 % reads, 70 % overwrites            mix-70   70 % reads, 30 % overwrites
-  insert    new keys
+  insert    new keys                               scan-back  a scan in descending order
   settle    flush, wait for background work        compact  compact everything
 
-Every value read is checked; a wrong one ends the run. Write, read and space amplification and `gc` count from the \
-beginning of the run; bytes by source (--json) are those of the phase. Values are incompressible unless --compressible \
+Every value that is read by its key is checked, and of a scan the first value and the order of keys; a wrong one ends \
+the run. Write, read and space amplification and `gc` count from the beginning of the run; bytes by source (--json) are those of the phase. Values are incompressible unless --compressible \
 is given. Latencies are those of a closed loop: a waiting thread issues no other request.";
 
 pub const EXAMPLES: &str = "Examples:

@@ -8,6 +8,8 @@ use crate::{args::Global, failure::Result, open, output::Output};
 
 /// `bifold options`
 pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {
+    // That is an option of an opening, not of a keyspace.
+    open::retains_changes_as_before(global)?;
     let names_some = global.options.is_some() || global.set.iter().any(|set| set.trim_start().starts_with("keyspace."));
     let access = if names_some { Access::ReadWrite } else { Access::ReadOnly };
     let (db, keyspace) = open::existing_keyspace(path, global, access)?;

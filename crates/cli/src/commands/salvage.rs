@@ -29,7 +29,7 @@ const PRINTED_MAX: usize = 20;
 #[derive(Args, Debug)]
 pub struct SalvageArgs {
     /// The directory of a damaged database, or value files of one database.
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required = true, value_name = "DIR|FILE")]
     pub files: Vec<PathBuf>,
     /// Create a new database from them in this directory; must not exist, or be empty.
     #[arg(long, value_name = "DIR")]

@@ -228,7 +228,7 @@ fn usage_errors_are_one_line_that_points_to_help() {
         (&["scan", "x", "--from", "b", "--to", "a"], "--from"),
         (&["export", "x", "--format", "dir"], "tsv or jsonl"),
         (&["convert", "x", "y"], "--placement"),
-        (&["salvage"], "<FILE>"),
+        (&["salvage"], "<DIR|FILE>"),
         (&["salvage", "x", "--all"], "--out"),
         (&["salvage", "x", "--out", "y", "--keys"], "--keys"),
         (&["salvage", "x", "--name", "users=7"], "not the id"),

@@ -60,6 +60,9 @@ fn a_checkpoint_changes_no_options() {
     assert_eq!(shown(&db, "default"), before);
     let refused = checkpoint("retain_changes.bytes=1MiB").refused(2);
     assert!(refused.contains("retain_changes") && !copy.exists(), "{refused}");
+    // It would be printed nowhere and change nothing.
+    let refused = bifold(&["options", text(&db), "--set", "retain_changes.bytes=1MiB"]).refused(2);
+    assert!(refused.contains("a command that writes"), "{refused}");
     // It may name options that the keyspace already has.
     checkpoint("keyspace.compression=none").ok();
     assert_eq!((shown(&db, "default"), shown(&copy, "default")), (before.clone(), before));
