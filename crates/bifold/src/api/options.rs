@@ -139,8 +139,8 @@ pub struct Options {
     pub mapped_bytes_max: Option<u64>,
     /// Who runs flushes, compactions and GC. Default: two threads.
     pub workers: Workers,
-    /// Bytes per second that compactions may write to tables, at least 1. Flushes and the files of values are not
-    /// limited. Unset: no limit.
+    /// Bytes per second that compactions may write, at least 1: tables, and the values that they move. Flushes, and
+    /// what GC copies without a compaction, are not limited. Unset: no limit.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub background_bytes_per_second: Option<u64>,
     /// If the logs from a memtable's first entry on exceed this, in bytes, the memtable is flushed before it is full: a
