@@ -210,9 +210,8 @@ impl Db {
     /// # Errors
     /// [`Error::InvalidArgument`] for a keyspace of another database, and for a batch of almost 2 GiB or more;
     /// [`Error::Full`]; [`Error::Poisoned`]; [`Error::ReadOnly`]; [`Error::Closed`], also for a dropped keyspace; I/O
-    /// errors. Nothing of the batch is visible then, unless all of it was written and then its sync failed, or a job
-    /// that [`Workers::Caller`](crate::Workers::Caller) leaves to this call. After a failed write or sync the next
-    /// opening finds all of it or nothing.
+    /// errors. Nothing of the batch is visible then, unless all of it was written and its sync failed. After a failed
+    /// write or sync the next opening finds all of it or nothing.
     pub fn commit(&self, batch: Batch) -> Result<()> {
         self.commit_with(batch, self.engine().options.durability)
     }

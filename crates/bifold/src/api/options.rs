@@ -92,7 +92,7 @@ pub enum Workers {
     /// others call the [listener](Options::listener) and sync for [notices](crate::CommitNotice), if there are any.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic. If such a
-    /// job fails, the commit returns the error, although it is done and visible.
+    /// job fails, the commit has succeeded, and later ones return [`Error::Poisoned`].
     Caller,
 }
 

@@ -62,8 +62,8 @@ pub struct KeyspaceOptions {
     #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
     /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML the operator's name. Unset: no
-    /// operator. Cannot change once the keyspace exists. Nothing expires in a keyspace with an operator, so `ttl` must
-    /// be unset.
+    /// operator. One of your own must be in [`Options::merge_operators`](super::Options::merge_operators), too. Cannot
+    /// change once the keyspace exists. Nothing expires in a keyspace with an operator, so `ttl` must be unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeOperator>,
 }
