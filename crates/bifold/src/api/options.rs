@@ -92,7 +92,7 @@ pub enum Workers {
     /// others call the [listener](Options::listener) and sync for [notices](crate::CommitNotice), if there are any.
     Threads(u32),
     /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic. If such a
-    /// job fails, the commit has succeeded, and later ones return [`Error::Poisoned`].
+    /// job poisons the database, the commit has succeeded, and later ones return [`Error::Poisoned`].
     Caller,
 }
 
@@ -155,7 +155,7 @@ pub struct Options {
     ///
     /// The file `RESERVE` holds space in case other programs fill the disk: a thirty-second of what tables and value
     /// files take, 4 to 64 MiB, or what a rewrite of the largest table or unit of values needs if that is more; but no
-    /// more than a quarter of the files, or than this option.
+    /// more than a quarter of what they take, or than this option.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
     /// The most bytes that all open transactions and write caches together take: for writes, and for what transactions
