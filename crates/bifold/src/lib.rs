@@ -51,7 +51,7 @@
 //! | flush, compaction, GC: which runs next, on which thread | `background` |
 //! | trees, every change of them, the manifest, opening after a stop or a crash | `state` |
 //! | waiting and notification | `waiting` |
-//! | reading value files when everything else is lost | [`salvage`] |
+//! | reading damaged databases, or value files when everything else is lost | [`salvage`] |
 //! | placements of your own | [`placement`] |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![forbid(unsafe_code)]
@@ -61,7 +61,7 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// And that of the page about readers beside a writer.
+/// And that of the page about followers.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/followers.md")]
 struct FollowersPage;

@@ -35,24 +35,24 @@ pub enum Error {
         /// Where and how.
         detail: Corruption,
     },
-    /// An argument or option cannot be used.
+    /// An argument or option cannot be used. Nothing was changed.
     InvalidArgument {
         /// Which one.
         what: String,
         /// Why, and what would be right.
         reason: String,
     },
-    /// Another process has the database open.
+    /// The database is open already, in another process or in this one; or the repository of backups is in use.
     Locked {
         /// The lock file.
         path: PathBuf,
     },
     /// There is no database where one was expected.
     NotFound {
-        /// Where.
+        /// The directory.
         path: PathBuf,
     },
-    /// The file was written by a newer release.
+    /// A file has a format that only newer releases know.
     NewerFormat {
         /// Which file.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum Error {
         /// What failed first.
         cause: Box<Error>,
     },
-    /// A bug in Bifold: one of its assertions failed. The database accepts no writes until it is reopened.
+    /// A thread of Bifold panicked, which is a bug. The database accepts no writes until it is reopened.
     Panicked {
         /// What was running when it panicked.
         what: &'static str,
@@ -75,7 +75,7 @@ pub enum Error {
         message: String,
     },
     /// The disk has too little room for what was asked; nothing was changed. Reads go on, and so do deletes as long
-    /// as there is room for them.
+    /// as there is room for them. Writes are accepted again when there is more room.
     Full {
         /// The database's directory.
         path: PathBuf,
@@ -86,13 +86,15 @@ pub enum Error {
     },
     /// The database was opened read-only.
     ReadOnly,
-    /// The database or keyspace was closed or dropped.
+    /// The database was closed, or the keyspace dropped; or this is a forked child of the process that opened the
+    /// database, which may only read.
     Closed {
         /// Which.
         what: String,
     },
     /// Another commit has changed what a transaction relies on. Nothing of the transaction was committed; it may
-    /// succeed when it is begun again.
+    /// succeed when it is begun again. A compaction filter that asks for a value gets this, too, if the entry was
+    /// overwritten.
     Conflict {
         /// The keyspace of the key.
         keyspace: String,
@@ -107,7 +109,7 @@ pub enum Error {
         key: Box<[u8]>,
         /// The operator's name.
         operator: String,
-        /// What it says.
+        /// Why, in the operator's words, or that it panicked or is not known.
         reason: String,
     },
     /// A separated value cannot move: the operands above it are written again with its new address, and they are too
@@ -125,19 +127,21 @@ pub enum Error {
         /// The most that it may have.
         bytes_max: u64,
     },
-    /// Open transactions, and write caches, would take more memory than they may. Nothing of this one was committed,
-    /// and nothing was changed by the call that returned this.
+    /// Open transactions and write caches would take more memory than
+    /// `Options::transaction_bytes_max` allows. Nothing of this transaction was committed, and the call that returned
+    /// this has changed nothing.
     TransactionTooLarge {
         /// Bytes that all of them would take.
         bytes: u64,
         /// What they may take.
         bytes_max: u64,
     },
-    /// Changes that were asked for are no longer kept.
+    /// Changes that were asked for are no longer kept. Read the keyspaces themselves, and go on from the number of that
+    /// snapshot.
     ChangesGone {
         /// After which number they were asked for.
         since: SeqNo,
-        /// The first one that is still there.
+        /// The number of the first change that is still there.
         first: SeqNo,
     },
 }
@@ -221,9 +225,9 @@ impl Error {
         matches!(self, Self::Corruption { .. })
     }
 
-    /// Whether something that is stored cannot be read: it is damaged, or the system does not give it. Who only read
-    /// has changed nothing by that. A process that has too few descriptors or too little memory could read it later. A
-    /// value that garbage collection cannot move counts as such: its file is left out in the same way.
+    /// Whether something that is stored cannot be read: it is damaged, or the system refuses to read it. Not if the
+    /// process has too few descriptors or too little memory: it could read it later. A value that garbage collection
+    /// cannot move ([`Error::OperandsTooLong`]) counts, too: its file is left out in the same way.
     #[must_use]
     pub fn is_unreadable(&self) -> bool {
         match self {
@@ -236,7 +240,7 @@ impl Error {
         }
     }
 
-    /// The file or directory the error is about.
+    /// The file or directory the error is about, if it is about one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {

@@ -138,7 +138,7 @@ pub mod duration {
     }
 }
 
-/// Reads `"250ms"`, `"90s"`, `"15min"`, `"24h"`, `"30d"`, `"90"` (seconds).
+/// Reads `"250ms"`, `"90s"`, `"15min"`, `"24h"`, `"30d"`, `"90"` (seconds). Parts of a millisecond are dropped.
 ///
 /// # Errors
 /// In words, when it is none of these.
@@ -161,7 +161,8 @@ pub fn parse_duration(text: &str) -> std::result::Result<Duration, String> {
     Ok(Duration::from_millis(millis))
 }
 
-/// Reads `"64MiB"`, `"1.5 GiB"`, `"4096"`.
+/// Reads `"64MiB"`, `"1.5 GiB"`, `"4096"`: a number and B, KiB, MiB, GiB, TiB (or K, M, G, T), KB, MB, GB or TB, in
+/// capitals or not. Without a unit it is bytes. Parts of a byte are dropped.
 ///
 /// # Errors
 /// In words, when it is none of these.

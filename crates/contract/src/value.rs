@@ -17,7 +17,7 @@ impl Value {
     /// The bytes `start..end` of `buffer`, without copying.
     ///
     /// # Panics
-    /// If the range is not within the buffer. Callers decode the range from that buffer.
+    /// If the range is not within the buffer, or ends beyond 4 GiB. Callers decode the range from that buffer.
     #[inline]
     #[must_use]
     pub fn slice(buffer: Arc<[u8]>, start: usize, end: usize) -> Self {

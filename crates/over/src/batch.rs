@@ -44,7 +44,7 @@ impl Batch {
         Ok(())
     }
 
-    /// How many operations it has.
+    /// How many operations it has. Two on one key count twice.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()

@@ -35,7 +35,7 @@ pub trait ForeignIndex: Send + Sync + 'static {
     /// Its name, for messages.
     fn name(&self) -> &'static str;
 
-    /// Shows what `key` has now to `see`. Returns whether it has something.
+    /// Shows what `key` has now to `see`. Returns whether it has something; if not, `see` is not called.
     ///
     /// # Errors
     /// The engine's.
@@ -68,7 +68,7 @@ pub trait ForeignView {
     /// The engine's.
     fn get(&self, key: &[u8], see: &mut dyn FnMut(&[u8])) -> Result<bool>;
 
-    /// The entries between two keys, in ascending order.
+    /// The entries between two keys, in ascending order. The store asks for no range whose start is behind its end.
     ///
     /// # Errors
     /// The engine's.

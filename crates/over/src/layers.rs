@@ -14,7 +14,7 @@ use bifold_contract::{FileId, SeqNo};
 
 use crate::index::Entry;
 
-/// Memory that a version takes besides its key and an inline value: nodes of the tree, allocations. Estimated.
+/// Memory that a version takes in addition to its key and an inline value: nodes of the tree, allocations. Estimated.
 const VERSION_BYTES: u64 = 112;
 
 /// All layers, newest first. There is always one.

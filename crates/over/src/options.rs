@@ -9,7 +9,7 @@ use bifold_values::placements::ValueOptions;
 /// Where values live. It is decided when a store is created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Placement {
-    /// Grouped by the hash of their keys: GC asks the index nothing (HashKV).
+    /// Grouped by the hash of their keys: GC asks the index nothing (HashKV). The default.
     #[default]
     HashKv,
     /// In the order of arrival: GC asks the index which values are live (WiscKey).
@@ -29,13 +29,13 @@ impl Placement {
     }
 }
 
-/// Who drains layers and collects garbage.
+/// Who hands layers to the index and collects garbage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Workers {
-    /// A thread of the store.
+    /// A thread of the store. The default.
     #[default]
     Thread,
-    /// The callers of writes.
+    /// The callers of writes, at the end of the write that makes work due.
     Caller,
 }
 
@@ -47,13 +47,13 @@ pub struct Options {
     pub placement: Placement,
     /// How separated values are kept. Shorter ones are in the index.
     pub values: ValueOptions,
-    /// A layer of entries goes to the index when it takes so many bytes of memory: at least 1 KiB. Up to four layers
-    /// are in memory.
+    /// A layer of entries goes to the index when it takes this many bytes of memory: 1 KiB to 1 TiB. Default: 16 MiB.
+    /// Writers wait while three sealed layers wait for the index, so up to four are in memory.
     pub layer_bytes: u64,
-    /// The index is synced when logs have so many bytes, at least 1 KiB. Opening a store replays up to so many, and
-    /// those of the layers.
+    /// The index is synced when logs have more than this many bytes: at least 1 KiB. Default: 128 MiB. Opening a store
+    /// replays up to about this much, and the commits in layers.
     pub log_bytes: u64,
-    /// Memory for filters of groups, in bytes: at least 64 KiB.
+    /// Memory for filters of groups (`hashkv`), in bytes: at least 64 KiB. Default: 32 MiB.
     pub filter_bytes: u64,
     /// Who does the work that writes leave.
     pub workers: Workers,

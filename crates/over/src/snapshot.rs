@@ -23,7 +23,8 @@ const AT_ONCE: usize = 64;
 /// Most entries whose values a scan announces at once.
 const LOOK_MAX: usize = 64;
 
-/// A store as it was at some moment. Value files that it may read stay until it is dropped.
+/// A store as it was at some moment: see [`Store::snapshot`](crate::Store::snapshot). Value files that it may read stay
+/// until it is dropped.
 pub struct Snapshot<'a, I: ForeignIndex> {
     core: &'a Core<I>,
     seqno: SeqNo,
@@ -49,10 +50,10 @@ impl<'a, I: ForeignIndex> Snapshot<'a, I> {
         }
     }
 
-    /// The value that a key has in it.
+    /// The value that a key has in it; `None` if it has none.
     ///
     /// # Errors
-    /// I/O errors and corruption; the index's.
+    /// As [`Store::get`](crate::Store::get).
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         let in_layers = self.layers.iter().find_map(|layer| layer.get(key, self.seqno));
@@ -114,7 +115,7 @@ impl<I: ForeignIndex> Drop for Snapshot<'_, I> {
     }
 }
 
-/// Keys and values of a range of a snapshot, in ascending order of keys.
+/// Keys and values of a range of a snapshot, in ascending order of keys. After an error it yields nothing more.
 pub struct Scan<'s, 'a, I: ForeignIndex> {
     snapshot: &'s Snapshot<'a, I>,
     /// Newest first.

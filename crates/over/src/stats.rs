@@ -13,15 +13,15 @@ use crate::{
 /// Figures of a store since it was opened. What the foreign engine reads and writes is not among them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Bytes written to files, by purpose: `value` (commits), `gc`, `log`, `manifest`.
+    /// Bytes written to files, by purpose: `value` (commits), `gc`, `log`, `manifest`. Without those that are 0.
     pub written: Vec<(&'static str, u64)>,
-    /// Bytes read from files, by purpose: `get`, `scan`, `gc`, `recovery`.
+    /// Bytes read from files, by purpose: `get`, `scan`, `gc`, `recovery`. Without those that are 0.
     pub read: Vec<(&'static str, u64)>,
     /// Bytes of values that were put.
     pub put_bytes: u64,
-    /// Changes handed to the index, marks included, and bytes of their keys and entries.
+    /// Changes handed to the index, marks included.
     pub index_changes: u64,
-    /// See `index_changes`.
+    /// Bytes of their keys and entries.
     pub index_bytes: u64,
     /// How often the index was synced.
     pub checkpoints: u64,
@@ -29,19 +29,19 @@ pub struct Stats {
     pub gc_jobs: u64,
     /// Lookups that GC made to find out which values are live.
     pub gc_lookups: u64,
-    /// Values that GC moved, and their bytes.
+    /// Values that GC moved.
     pub gc_moves: u64,
-    /// See `gc_moves`.
+    /// Bytes of their records at the new addresses.
     pub gc_moved_bytes: u64,
-    /// Value files.
+    /// Value files now.
     pub value_files: u64,
-    /// Bytes in value files, and bytes of these that are live, as far as known.
+    /// Bytes in them.
     pub value_bytes: u64,
-    /// See `value_bytes`.
+    /// Of these, bytes that are live, as far as known.
     pub live_bytes: u64,
-    /// Bytes of logs.
+    /// Bytes of logs now.
     pub log_bytes: u64,
-    /// Memory of layers, filters and open value files, in bytes, about.
+    /// Memory of layers, filters and open value files, in bytes. An estimate.
     pub memory_bytes: u64,
     /// Value files in which something cannot be read, and why.
     pub left_out: Vec<String>,

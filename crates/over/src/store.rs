@@ -23,8 +23,8 @@ use crate::{
 /// Keys in a foreign index, values in files of Bifold's. All methods may be called from several threads.
 ///
 /// A write survives the end of the process when it returns, and a power loss after the next [`Store::sync`]. After any
-/// crash the store has a prefix of the commits. Dropping a store ends its work and syncs nothing; [`Store::close`]
-/// does.
+/// crash the store has a prefix of the commits. Dropping a store waits for the end of its work and syncs nothing;
+/// [`Store::close`] syncs.
 pub struct Store<I: ForeignIndex> {
     core: Arc<Core<I>>,
     worker: Mutex<Option<JoinHandle<()>>>,
@@ -35,13 +35,16 @@ impl<I: ForeignIndex> Store<I> {
     /// an empty index. The directory must be another one than the index's.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Error::Locked`](bifold_contract::Error::Locked); an index that does not belong to
-    /// these files, or is older than they are; options out of their bounds.
+    /// I/O errors; [`Error::Locked`](bifold_contract::Error::Locked);
+    /// [`Error::Corruption`](bifold_contract::Error::Corruption), also for an index that does not belong to these files
+    /// or is older than they are; [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for options out
+    /// of their bounds, another placement than the store has, and a new store over an index with entries; those of the
+    /// index.
     pub fn open(path: impl AsRef<Path>, index: I, options: Options) -> Result<Self> {
         Self::open_in(&Env::system(), path, index, options)
     }
 
-    /// The same in another environment than the system's.
+    /// As [`Store::open`], on the files, clock and threads of `env`.
     ///
     /// # Errors
     /// As [`Store::open`].
@@ -80,28 +83,29 @@ impl<I: ForeignIndex> Store<I> {
     /// Commits a batch. Waits while the index or GC is far behind.
     ///
     /// # Errors
-    /// I/O errors, and those of the index. After one, all writes return
-    /// [`Error::Poisoned`](bifold_contract::Error::Poisoned) until the store is opened again.
-    /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a batch of almost 2 GiB or more, which
-    /// changes nothing.
+    /// I/O errors, and those of the index, a full disk among both. After one, all writes return
+    /// [`Error::Poisoned`](bifold_contract::Error::Poisoned) until the store is opened again; the batch may be there
+    /// then. [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for a batch of almost 2 GiB or more,
+    /// which changes nothing.
     pub fn write(&self, batch: &Batch) -> Result<()> {
         self.core.commit(batch)
     }
 
-    /// The value of a key.
+    /// The value of a key; `None` if it has none.
     ///
     /// # Errors
-    /// I/O errors and corruption; the index's.
+    /// I/O errors and corruption; the index's; [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) for
+    /// a key that [`Batch::put`] refuses.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.get(key)
     }
 
-    /// Shows the keys of a range and their values to `see`, in ascending order, until it breaks. It sees the store as
-    /// it is now.
+    /// Shows the keys of a range and their values to `see`, in ascending order, until `see` breaks. It is shown the
+    /// store as it is now.
     ///
     /// # Errors
-    /// As [`Store::get`].
+    /// I/O errors and corruption; the index's.
     pub fn scan<K: AsRef<[u8]>>(
         &self,
         range: impl RangeBounds<K>,
@@ -117,7 +121,8 @@ impl<I: ForeignIndex> Store<I> {
         Ok(())
     }
 
-    /// The store as it is now, whatever is written later. GC frees nothing that it may read.
+    /// The store as it is now, whatever is written later. GC frees nothing that it may read. Waits for the commit under
+    /// way.
     ///
     /// # Errors
     /// The index's.
@@ -151,7 +156,8 @@ impl<I: ForeignIndex> Store<I> {
         self.core.collect_all()
     }
 
-    /// Does all the work that is due, and waits for the end.
+    /// Does all the work that is due, in the calling thread: hands sealed layers to the index, syncs it, collects
+    /// garbage, and deletes files.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -171,7 +177,8 @@ impl<I: ForeignIndex> Store<I> {
         &self.core.index
     }
 
-    /// Hands everything to the index, syncs it, and closes the store. Returns its last figures.
+    /// Hands everything to the index, syncs it, and closes the store. Returns its last figures. The next opening has
+    /// nothing to replay.
     ///
     /// # Errors
     /// As [`Store::write`]. The store is closed all the same.

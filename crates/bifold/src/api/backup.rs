@@ -87,7 +87,7 @@ impl Backup {
     /// Its generations, the oldest first. Those whose record cannot be read have their damage in them.
     ///
     /// # Errors
-    /// I/O errors.
+    /// As [`Backup::open`].
     pub fn generations(&self) -> Result<Vec<Generation>> {
         let records = Repository::find(&self.env, &self.path)?.records()?;
         let whole = records.whole.iter().map(Generation::of);
@@ -204,8 +204,8 @@ impl Db {
     /// # Errors
     /// [`Error::InvalidArgument`] when `dir` holds anything else, or is, contains or lies within the database's own
     /// directory; [`Error::Locked`] while the repository is in use; [`Error::Corruption`] of the database;
-    /// [`Error::Poisoned`]; I/O errors, a full disk among them. After an error the older generations are as they were,
-    /// and the next backup deletes what may be left of this one.
+    /// [`Error::Poisoned`]; [`Error::Closed`]; I/O errors, a full disk among them. After an error the older generations
+    /// are as they were, and the next backup deletes what may be left of this one.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Generation> {
         self.backup_with(dir, BackupOptions::default(), |_| ())
     }

@@ -15,9 +15,10 @@ use crate::{
     commit::op::{Act, Op},
 };
 
-/// Operations gathered for one atomic commit: after a crash either all of them are there or none.
+/// Operations gathered in memory for one atomic commit ([`Db::commit`](crate::Db::commit)): after a crash either all
+/// of them are there or none. Together they may have almost 2 GiB.
 ///
-/// Later operations on a key win over earlier ones of the same batch.
+/// Later operations on a key win over earlier ones of the same batch. Operands are combined with what is before them.
 #[derive(Debug, Default)]
 pub struct Batch {
     ops: Vec<Owned>,
@@ -46,11 +47,12 @@ impl Batch {
         Self::default()
     }
 
-    /// Sets `key` of `keyspace` to `value`.
+    /// Sets `key` of `keyspace` to `value`. If the keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), it counts from
+    /// now on, not from the commit.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored. The batch
-    /// is then unchanged.
+    /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a key or value that cannot be stored: see
+    /// [`Keyspace::put`]. The batch is then unchanged.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<&mut Self> {
         self.push_put(keyspace, key.as_ref(), keyspace.put_of(value.as_ref()))
     }
@@ -59,7 +61,7 @@ impl Batch {
     /// [`Keyspace::put_with_ttl`].
     ///
     /// # Errors
-    /// As [`Batch::put`].
+    /// As [`Batch::put`], with the limits of [`Keyspace::put_with_ttl`].
     pub fn put_with_ttl(
         &mut self,
         keyspace: &Keyspace,
@@ -73,7 +75,7 @@ impl Batch {
     /// Sets `key` of `keyspace` to `value` until a moment, or for good: see [`Keyspace::put_until`].
     ///
     /// # Errors
-    /// As [`Batch::put`].
+    /// As [`Batch::put_with_ttl`].
     pub fn put_until(
         &mut self,
         keyspace: &Keyspace,
@@ -155,7 +157,7 @@ impl Batch {
         self.ops.is_empty()
     }
 
-    /// Bytes of its keys and values.
+    /// Bytes of its keys, values and operands, and of the bounds of ranges.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes

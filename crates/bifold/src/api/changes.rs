@@ -45,14 +45,17 @@ use crate::{
     state::follow::patiently,
 };
 
-/// How long commits are kept for [`Db::changes`], beyond what recovery needs.
+/// How many commits are kept for [`Db::changes`], beyond what recovery needs. Whole logs are kept; the oldest is
+/// deleted when one of the two limits is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetainChanges {
-    /// As many as take this many bytes in logs. 0: none are kept from now on.
+    /// The most bytes of logs that nothing else needs, with the large values and ingests that only they lead to. 0: no
+    /// commits are kept from now on.
     #[serde(with = "bifold_contract::option::size")]
     pub bytes: u64,
-    /// None that is older than this. An opening begins to count anew. Unset: however old.
+    /// The age at which such a log is deleted, counted from when recovery needed it no longer, and anew from each
+    /// opening. In TOML a text such as `"24h"`, or a number of seconds. Unset: logs of any age are kept.
     #[serde(default, with = "bifold_contract::option::duration", skip_serializing_if = "Option::is_none")]
     pub age: Option<Duration>,
 }
@@ -79,17 +82,17 @@ pub struct Change {
     pub seqno: SeqNo,
     /// The name of the keyspace; `None` if that was dropped since.
     pub keyspace: Option<String>,
-    /// The number of the keyspace, which no other one of this database ever has.
+    /// The id of the keyspace. No other keyspace of this database ever has it.
     pub keyspace_id: u32,
     /// What happened.
     pub kind: ChangeKind,
     /// The key, or the first one of a range.
     pub key: Box<[u8]>,
-    /// The value of a put, or the operand of a merge.
+    /// The value of a put, or the operand of a merge; `None` for a delete, and where `large` is set.
     pub value: Option<Value>,
-    /// Instead of the value, if that has a file of its own: [`Db::change_reader`] reads it piece by piece.
+    /// Set if the value of a put has a file of its own: [`Db::change_reader`] reads it piece by piece.
     pub large: Option<LargeValue>,
-    /// When what was put expires, if it does. Nothing tells that it has.
+    /// When what was put expires, if it does. There is no change when it has expired.
     pub expires_at: Option<SystemTime>,
     /// The first key after a deleted range; `None` for one without end.
     pub range_end: Option<Box<[u8]>>,
@@ -101,15 +104,17 @@ pub struct Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LargeValue {
-    /// Its length.
+    /// Its length, in bytes.
     pub bytes: u64,
     named: LargeRef,
 }
 
-/// Iterates over changes. At the last one that is visible it yields `None`; later calls go on from there, and
-/// [`Changes::wait`] waits for one.
+/// An iterator over changes: see [`Db::changes`]. Behind the last one that is visible it yields `None`; later calls go
+/// on from there, and [`Changes::wait`] waits for one. It has one commit, or a part of an ingest, in memory at a time.
+/// After an error the next call tries again at the same place.
 ///
-/// It keeps the database open, as other handles do, but not while it waits.
+/// It keeps the database open, as other handles do, but not while it waits. It keeps no logs: what it has not read may
+/// be deleted, and then it yields [`Error::ChangesGone`].
 pub struct Changes {
     /// `None` once it has waited and met the end of the database.
     handle: Option<Arc<Handle>>,
@@ -177,7 +182,8 @@ impl Db {
     ///
     /// # Errors
     /// [`Error::ChangesGone`] if some of them are no longer there; [`Error::InvalidArgument`] if changes are not kept,
-    /// or the database has no commit `since`, because a power loss took it; I/O errors.
+    /// or the database has no commit `since`, because a power loss took it; [`Error::Poisoned`]; [`Error::Closed`]; I/O
+    /// errors.
     pub fn changes(&self, since: SeqNo) -> Result<Changes> {
         let engine = self.engine();
         let logs = logs_of(engine)?;
@@ -268,7 +274,7 @@ impl Changes {
         Ok(AtLog { log, reader, walk })
     }
 
-    /// Where what can be read of a log ends. The state of a reader beside a writer ends within the last one.
+    /// Where what can be read of a log ends. The state of a follower ends within the last one.
     fn end_of(&self, log: LogFile, reader: &Reader) -> Result<u64> {
         let len = reader.len_now()?;
         Ok(if self.is_writer() { len } else { len.min(log.bytes) })

@@ -66,14 +66,17 @@ impl Db {
     ///
     /// On the same file system this takes almost no time and no space: the copy shares tables and value files with
     /// the database by hard links. So it is **not a backup**, which [`Db::backup`] makes: damage to one of those files
-    /// damages both. On another file system every byte is read, written and synced, and the copy shares nothing. The
-    /// database keeps working meanwhile, but files that it no longer needs are deleted only afterwards. If the database
-    /// is open read-only, the copy also contains the value files that a killed process left unrecorded.
+    /// damages both. On another file system every byte is read, written and synced, and the copy shares nothing. Logs
+    /// are copied in any case. Where values are separated, everything is synced first. When this returns, the copy
+    /// survives a power loss. The database keeps working meanwhile, but files that it no longer needs are deleted only
+    /// afterwards. If the database is open read-only, the copy also contains the value files that a killed process left
+    /// unrecorded.
     ///
     /// # Errors
     /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
     /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
-    /// there. On error everything that was made is removed; if that fails, the error says so.
+    /// there; [`Error::Poisoned`]; [`Error::Closed`]. On error everything that was made is removed; if that fails, the
+    /// error says so.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.checkpoint_with(dir, |_| {})
     }

@@ -33,8 +33,9 @@ pub(crate) const KEYSPACE_NAME_MAX: usize = 255;
 /// An open database: a directory that no other process writes to while it is open.
 ///
 /// Cheap to clone and to share between threads. The database closes when [`Db::close`] is called or when its last
-/// handle ([`Db`], [`Keyspace`], [`Snapshot`], [`Transaction`](crate::Transaction), and [`Changes`](crate::Changes)
-/// that does not wait) is dropped.
+/// handle is dropped: [`Db`], [`Keyspace`], also in a [`Batch`], an [`Ingest`](crate::Ingest) or a
+/// [`WriteCache`](crate::WriteCache), [`Snapshot`], [`Transaction`](crate::Transaction), and
+/// [`Changes`](crate::Changes) that does not wait.
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("bifold-doc-{}", std::process::id()));
@@ -81,11 +82,12 @@ impl Drop for Handle {
 }
 
 impl Db {
-    /// Opens the database in the directory `path` with default options; creates it if there is none.
+    /// Opens the database in the directory `path` with default options; creates it if there is none. Commits that are
+    /// in logs alone, whether the last session was closed or crashed, are written to tables before this returns.
     ///
     /// # Errors
-    /// [`Error::Locked`] when another process has it open; I/O errors; [`Error::Corruption`], which names file and
-    /// offset.
+    /// [`Error::Locked`] when it is open already, in this process or another; [`Error::NewerFormat`]; I/O errors;
+    /// [`Error::Corruption`], which names file and offset.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with(path, Options::default())
     }
@@ -95,9 +97,10 @@ impl Db {
     /// options it has.
     ///
     /// # Errors
-    /// As [`Db::open`]; [`Error::InvalidArgument`] for invalid options, when the default keyspace has another placement
-    /// or hash index than `options` ask for, or other options and access is read-only; [`Error::NotFound`] when there
-    /// is no database and access is read-only.
+    /// As [`Db::open`]; [`Error::InvalidArgument`] for invalid options, when the default keyspace has another
+    /// placement, hash index or merge operator than `options` ask for, or other options and access is read-only, and
+    /// when a keyspace has a placement or merge operator of others that `options` lack; [`Error::NotFound`] when there
+    /// is no database, and access is read-only or [`Options::if_missing`] is [`IfMissing::Fail`](crate::IfMissing).
     pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_in(Env::system(), path, options)
     }
@@ -134,9 +137,10 @@ impl Db {
     /// options it has.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] for an invalid name or invalid options, when the keyspace exists with
-    /// another placement or hash index than `options` ask for, or with other options in a database that is open
-    /// read-only.
+    /// I/O errors; [`Error::InvalidArgument`] for a name that is empty or has more than 255 bytes, for invalid options,
+    /// when the keyspace exists with another placement, hash index or merge operator than `options` ask for, or with
+    /// other options in a database that is open read-only; [`Error::ReadOnly`] when it must be created there;
+    /// [`Error::Poisoned`]; [`Error::Closed`].
     pub fn keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
         self.engine().health.open()?;
         if name.is_empty() || name.len() > KEYSPACE_NAME_MAX {
@@ -171,10 +175,10 @@ impl Db {
     }
 
     /// Drops a keyspace and all its data. Open iterators continue to work; handles return [`Error::Closed`] from then
-    /// on.
+    /// on. Its files are deleted once no iterator reads them.
     ///
     /// # Errors
-    /// I/O errors; [`Error::InvalidArgument`] for the default keyspace or a keyspace that does not exist.
+    /// As [`Db::sync`]; [`Error::InvalidArgument`] for the default keyspace or a keyspace that does not exist.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         if name == DEFAULT_KEYSPACE {
             return Err(Error::invalid(
@@ -200,15 +204,19 @@ impl Db {
         Batch::new()
     }
 
-    /// Commits a batch, with the database's durability.
+    /// Commits a batch, with the database's durability. Waits while flushes, compactions or GC are far behind:
+    /// [`Stats::stalls`] says for how long.
     ///
     /// # Errors
-    /// I/O errors, and every reason to refuse writes. After an error nothing of the batch is visible.
+    /// [`Error::InvalidArgument`] for a keyspace of another database, and for a batch of almost 2 GiB or more;
+    /// [`Error::Full`]; [`Error::Poisoned`]; [`Error::ReadOnly`]; [`Error::Closed`], also for a dropped keyspace; I/O
+    /// errors. Nothing of the batch is visible then, unless all of it was written and its sync failed. After a failed
+    /// write or sync the next opening finds all of it or nothing.
     pub fn commit(&self, batch: Batch) -> Result<()> {
         self.commit_with(batch, self.engine().options.durability)
     }
 
-    /// Commits a batch with the given durability.
+    /// Commits a batch with the given durability. An empty batch makes nothing durable: [`Db::sync`] does.
     ///
     /// # Errors
     /// As [`Db::commit`].
@@ -218,15 +226,15 @@ impl Db {
     }
 
     /// Commits a batch and returns at once, as with [`Durability::Buffered`]: the commit is visible and survives a
-    /// killed process. The notice resolves when it survives a power loss, too. A thread of the engine syncs for all
-    /// notices together, and all the time while there are any; with [`Workers::Caller`](crate::Workers) whoever waits
-    /// for a notice or polls it does.
+    /// killed process. The notice resolves when it survives a power loss, too. One thread of the engine syncs for all
+    /// notices together, again and again while any are unresolved; with [`Workers::Caller`](crate::Workers) the thread
+    /// that waits for a notice or polls it syncs.
     ///
-    /// So one thread can have many commits under way, and none has to be parked for each of them. A reader may see a
-    /// commit that a power loss then takes: who tells others of it waits for the notice first.
+    /// So one thread can have many commits under way. A reader may see a commit that a power loss then takes: wait for
+    /// the notice before you tell others of the commit.
     ///
     /// # Errors
-    /// As [`Db::commit`]; the system's, when the thread cannot be started. Nothing is committed then.
+    /// As [`Db::commit`]; the system's error when the thread cannot be started: nothing is committed then.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-notice-{}", std::process::id()));
@@ -263,16 +271,16 @@ impl Db {
         Ok(())
     }
 
-    /// A view of all keyspaces as they are now. Later writes do not change it.
+    /// A view of all keyspaces as they are now. Later writes do not change it. It copies nothing.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::of(&self.handle)
     }
 
-    /// Makes everything committed so far survive a power loss, whatever its durability.
+    /// Makes everything committed so far survive a power loss, whatever its durability. Waits for the device.
     ///
     /// # Errors
-    /// I/O errors, and every reason to refuse writes.
+    /// I/O errors, after which the database is poisoned; [`Error::Poisoned`]; [`Error::ReadOnly`]; [`Error::Closed`].
     pub fn sync(&self) -> Result<()> {
         self.engine().syncs.sync()
     }
@@ -280,7 +288,7 @@ impl Db {
     /// Writes all memtables to tables and waits for the end.
     ///
     /// # Errors
-    /// As [`Db::sync`].
+    /// As [`Db::sync`]; [`Error::Full`].
     pub fn flush(&self) -> Result<()> {
         self.engine().flusher.flush(&self.engine().trees.all().to_vec(), Means::Reserve)
     }
@@ -292,7 +300,7 @@ impl Db {
     /// the tables of earlier sessions: which old versions snapshots held in them is not recorded.
     ///
     /// # Errors
-    /// As [`Db::sync`]; corruption.
+    /// As [`Db::collect_garbage`].
     pub fn compact(&self) -> Result<()> {
         let trees = self.engine().trees.all().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
@@ -308,7 +316,8 @@ impl Db {
     /// Garbage-collects all separated values, whatever the space target, and waits for the end. Reads all values.
     ///
     /// # Errors
-    /// As [`Db::sync`]; corruption; [`OperandsTooLong`](crate::Error::OperandsTooLong).
+    /// As [`Db::sync`]; [`Error::Full`]; corruption; [`Error::OperandsTooLong`]. If something cannot be read, the rest
+    /// is done first, and then this is the error.
     pub fn collect_garbage(&self) -> Result<()> {
         self.engine().health.takes_writes()?;
         let trees = self.engine().trees.all().to_vec();
@@ -321,18 +330,18 @@ impl Db {
         GarbageStats::of(self.engine())
     }
 
-    /// Waits until no flush, compaction or GC is due or running.
+    /// Waits until no flush, compaction or GC is due or running, and the files that nobody needs any more are deleted.
     ///
     /// # Errors
     /// [`Error::Full`] when nothing is running, and what is due waits for room on the disk: it is tried again when
-    /// there is more. The failure that poisoned the database; [`Error::Closed`].
+    /// there is more. [`Error::Poisoned`]; [`Error::Closed`].
     pub fn wait_idle(&self) -> Result<()> {
         self.engine().scheduler.wait_idle(None).map(drop)
     }
 
-    /// As [`Db::wait_idle`], but no longer than `limit`. Returns whether no work is left; what is left goes on. Where
-    /// callers do the work ([`Workers::Caller`](crate::Workers::Caller)), this does all that is due, however long that
-    /// takes, unless `limit` is zero.
+    /// As [`Db::wait_idle`], but no longer than `limit`. Returns `true` if no work is left; otherwise work goes on in
+    /// the background. Where callers do the work ([`Workers::Caller`](crate::Workers::Caller)), this does all that is
+    /// due, however long that takes, unless `limit` is zero.
     ///
     /// # Errors
     /// As [`Db::wait_idle`].
@@ -353,24 +362,26 @@ impl Db {
     /// What compaction and GC could not read since the database was opened, and what opening could not read of where
     /// values are and which are dead. Each error names file and offset. Such files stay as they are, and compaction and
     /// GC leave them out: reads of their intact data, writes and all other work go on. Their space is reclaimed when
-    /// everything in them is deleted or overwritten, if at all.
-    /// `bifold verify` finds all damage.
+    /// everything in them is deleted or overwritten, if at all. `bifold verify` finds all damage.
     #[must_use]
     pub fn left_out(&self) -> Vec<Error> {
         self.engine().trees.all().iter().flat_map(|tree| tree.left_out()).collect()
     }
 
-    /// What the database has done since it was opened, and what it holds.
+    /// What the database has done since it was opened, and what it holds. Each call lists the directory, asks for the
+    /// length of each file in it, and deletes files that [followers](crate::Access::Follow) no longer need.
     #[must_use]
     pub fn stats(&self) -> Stats {
         Stats::of(self.engine())
     }
 
-    /// Closes the database: ends background work and syncs the log. Calls through other handles then return
-    /// [`Error::Closed`].
+    /// Closes the database: syncs the log and waits for the end of background work. Memtables stay in the log, from
+    /// which the next opening reads them. Calls through other handles then return [`Error::Closed`]. The directory can
+    /// be opened for writing again once all handles, iterators, [`Pair`](crate::Pair)s and
+    /// [`ValueReader`](crate::ValueReader)s are dropped.
     ///
     /// # Errors
-    /// I/O errors of the last sync, and the failure that poisoned the database if there was one.
+    /// I/O errors of the last sync, and [`Error::Poisoned`] if the database was poisoned. It is closed all the same.
     pub fn close(self) -> Result<()> {
         self.engine().close()
     }

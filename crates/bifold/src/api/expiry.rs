@@ -70,13 +70,15 @@ impl Keyspace {
     /// [`KeyspaceOptions::ttl`]: crate::KeyspaceOptions::ttl
     ///
     /// # Errors
-    /// As [`Keyspace::put`]; the value may have 6 bytes less.
+    /// As [`Keyspace::put`], but the value may have 6 bytes less than 1 GiB;
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) if the keyspace has a merge operator.
     pub fn put_with_ttl(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, ttl: Duration) -> Result<()> {
         self.write(key.as_ref(), put_until(value.as_ref(), self.instant_after(ttl)), self.durability())
     }
 
-    /// Sets `key` to `value` until a moment of the system's clock: what [`Pair::expires_at`](crate::Pair::expires_at)
-    /// of another database says. `None`: for good, whatever the keyspace's `ttl` says.
+    /// Sets `key` to `value` until a moment of the system's clock, for example the one that
+    /// [`Pair::expires_at`](crate::Pair::expires_at) says in another database. If it has passed, no read finds the
+    /// entry. `None`: for good, whatever the keyspace's `ttl` says.
     ///
     /// # Errors
     /// As [`Keyspace::put_with_ttl`].
@@ -105,7 +107,7 @@ impl Keyspace {
     }
 
     /// Lets the value that `key` has live for `ttl` from now on. Returns `false`, and changes nothing, if there is
-    /// none. It reads the value and writes it again, in one step to all others.
+    /// none. It reads the value and writes it again, a large one in memory; no other write comes in between.
     ///
     /// # Errors
     /// As [`Keyspace::put_with_ttl`] and [`Keyspace::get`].
@@ -113,7 +115,7 @@ impl Keyspace {
         self.rewrite_until(key.as_ref(), self.instant_after(ttl))
     }
 
-    /// Lets the value that `key` has live for good: as [`Keyspace::touch`].
+    /// Lets the value that `key` has live for good: otherwise as [`Keyspace::touch`].
     ///
     /// # Errors
     /// As [`Keyspace::touch`].

@@ -67,8 +67,8 @@ impl Keyspace {
     /// From now on compactions of this keyspace ask `filter` about the entries that they pass; `None`: no longer.
     ///
     /// What the filter deletes or replaces is committed like a write of the user's, provided the entry is still the
-    /// newest of its key: snapshots keep their answers, transactions that have read it conflict. So space is freed not
-    /// by this compaction but by a later one.
+    /// newest of its key: snapshots keep their answers, transactions that have read it conflict. So space is freed by a
+    /// later compaction, not by this one.
     ///
     /// The filter is not stored. Set it again after each opening; compactions before that do without. It is asked about
     /// an entry each time a compaction writes it. Entries that were never compacted have not been asked about:

@@ -32,7 +32,7 @@ impl Db {
     ///
     /// # Errors
     /// I/O errors; [`Error::Corruption`], also if the directory holds an older or another database than before. This
-    /// handle then sees what it saw, and the next call reads everything again.
+    /// handle then sees what it saw, and the next call reads everything again. [`Error::Closed`].
     ///
     /// ```
     /// use bifold::{Access, Db, Options};
@@ -69,8 +69,8 @@ impl Db {
     /// [`Db::refresh`] that asks again until there is a newer state, at most for `timeout`. It always asks at least
     /// once, and once more at the end.
     ///
-    /// The pauses in between grow from 1 ms to 100 ms, so a commit is seen at most 100 ms later. The writer does
-    /// nothing for it, and cannot wake a reader: to ask costs some calls of the system.
+    /// The pauses in between grow from 1 ms to 100 ms, so a commit is seen about 100 ms later at most. The writer does
+    /// nothing for it, and cannot wake a reader: each time this asks costs some system calls.
     ///
     /// A newer state need not have more commits: after a flush or merge of the writer it has the same ones in other
     /// files, and the files of the state before are needed no longer.

@@ -15,7 +15,8 @@ use crate::{
     commit::{ingest::IngestRun, op::Act},
 };
 
-/// Sorted entries on their way into a keyspace: see [`Keyspace::ingest`]. If it is dropped, nothing of it is there.
+/// Sorted entries on their way into a keyspace: see [`Keyspace::ingest`]. If it is dropped without
+/// [`Ingest::finish`], nothing of it stays.
 ///
 /// It keeps the database open while it lives.
 pub struct Ingest {
@@ -39,9 +40,11 @@ pub struct IngestReport {
 
 impl Keyspace {
     /// Begins an ingest: entries in ascending order of their keys, which are written to tables and value files at once,
-    /// without the log, and become visible and durable together by [`Ingest::finish`]. Each value is written once.
+    /// without the log, and become visible and durable together by [`Ingest::finish`]. Each value is written once, or
+    /// twice where [changes are kept](crate::Options::retain_changes).
     ///
-    /// Other reads and writes go on meanwhile. Only one ingest can be open in a database.
+    /// Other reads and writes go on meanwhile. Only one ingest can be open in a database. Its entries are newer than
+    /// all that was committed before [`Ingest::finish`].
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-ingest-{}", std::process::id()));
@@ -69,7 +72,8 @@ impl Keyspace {
 }
 
 impl Ingest {
-    /// Adds an entry. If the keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), the entry expires after it.
+    /// Adds an entry. If the keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), the entry expires after it, counted
+    /// from this call on.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) if the key is not larger than the last one, or as for
@@ -107,8 +111,9 @@ impl Ingest {
     /// the first key and the last one.
     ///
     /// # Errors
-    /// I/O errors, [`Full`](crate::Error::Full) and every reason to refuse writes: nothing is visible then. If the
-    /// database is [`Poisoned`](crate::Error::Poisoned) by this, all entries or none are there when it is opened again.
+    /// I/O errors; [`InvalidArgument`](crate::Error::InvalidArgument) after a call that has failed;
+    /// [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned), [`Closed`](crate::Error::Closed). Nothing is
+    /// visible then. If the database is poisoned by this, all entries or none are there when it is opened again.
     pub fn finish(mut self) -> Result<IngestReport> {
         self.keyspace.handle().engine.ingests.finish(&mut self.run)
     }

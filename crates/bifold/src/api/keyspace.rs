@@ -39,7 +39,7 @@ pub enum Swap {
     Done,
     /// The key had another value, which is unchanged.
     Mismatch {
-        /// Its current value, if it has one.
+        /// Its current value; `None` if it has none.
         current: Option<Value>,
     },
 }
@@ -75,8 +75,8 @@ impl Keyspace {
 
     /// Changes its options: all of them to those given. They are recorded in the manifest and in force when this
     /// returns; jobs that are running end with the options they began with. What is stored already changes when
-    /// compaction or GC rewrites it. The placement and the hash index must be those that the keyspace has: only
-    /// `bifold convert`, which copies a database, changes them.
+    /// compaction or GC rewrites it. Placement, hash index and merge operator must be those that the keyspace has:
+    /// `bifold convert`, which copies a database, changes the first two.
     ///
     /// To change some options only, begin with those in force:
     ///
@@ -92,8 +92,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) for invalid options, and for another placement or hash index;
-    /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
+    /// [`InvalidArgument`](crate::Error::InvalidArgument) for invalid options, and for another placement, hash index or
+    /// merge operator; I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
     /// [`Closed`](crate::Error::Closed). Nothing is changed then. If the database is poisoned by this, it has the old
     /// options or the new ones after it is opened again.
     pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
@@ -101,12 +101,12 @@ impl Keyspace {
     }
 
     /// Sets `key` to `value`, with the database's durability. If the keyspace has a
-    /// [`ttl`](KeyspaceOptions::ttl), the entry expires after it.
+    /// [`ttl`](KeyspaceOptions::ttl), the entry expires after it. It is a commit of its own, and waits as
+    /// [`Db::commit`](crate::Db::commit) does.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for an empty key, a key over 64 KiB or a value over 1 GiB;
-    /// I/O errors; [`Poisoned`](crate::Error::Poisoned), [`ReadOnly`](crate::Error::ReadOnly),
-    /// [`Closed`](crate::Error::Closed).
+    /// otherwise as [`Db::commit`](crate::Db::commit).
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.durability())
     }
@@ -119,7 +119,7 @@ impl Keyspace {
         self.write(key.as_ref(), self.put_of(value.as_ref()), durability)
     }
 
-    /// Deletes `key`. It is no error if the key does not exist.
+    /// Deletes `key`. It is no error if the key does not exist. A tombstone is written in any case.
     ///
     /// # Errors
     /// As [`Keyspace::put`].
@@ -136,10 +136,11 @@ impl Keyspace {
     }
 
     /// Deletes all keys in `range`, however many, at the cost of one record. `delete_range::<&[u8]>(..)` clears the
-    /// keyspace.
+    /// keyspace. Compaction and GC free the space later.
     ///
     /// # Errors
-    /// As [`Keyspace::put`].
+    /// As [`Db::commit`](crate::Db::commit); [`InvalidArgument`](crate::Error::InvalidArgument) for a bound that is
+    /// longer than any key.
     pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         self.delete_range_with(range, self.durability())
     }
@@ -166,19 +167,21 @@ impl Keyspace {
         self.handle.engine.commit(&[op], durability)
     }
 
-    /// The value of `key`, if it has one.
+    /// The value of `key`, if it has one. A large value is read into memory as a whole:
+    /// [`Keyspace::get_reader`] reads it piece by piece.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
+    /// I/O errors, corruption, [`Closed`](crate::Error::Closed); [`Merge`](crate::Error::Merge) if the key has operands
+    /// that the merge operator cannot combine.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.handle.engine.reader.get(&self.tree, key.as_ref(), None)
     }
 
-    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value and reads no separated one.
-    /// `stats` counts it as a get that returned no bytes.
+    /// Whether `key` has a value. Cheaper than [`Keyspace::get`]: it copies no value, reads no separated one and
+    /// combines no operands. [`Stats`](crate::Stats) count it as a get that returned no bytes.
     ///
     /// # Errors
-    /// As [`Keyspace::get`].
+    /// I/O errors, corruption, [`Closed`](crate::Error::Closed).
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         self.handle.engine.reader.contains(&self.tree, key.as_ref(), None)
     }
@@ -192,7 +195,8 @@ impl Keyspace {
         self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.sight())
     }
 
-    /// All entries, in key order.
+    /// All entries, in key order, as they are now: see [`Range`]. If the database or the keyspace is closed, the
+    /// iterator yields that error.
     #[must_use]
     pub fn iter(&self) -> Range {
         self.scan((Bound::Unbounded, Bound::Unbounded))
@@ -229,8 +233,7 @@ impl Keyspace {
     /// About how many keys have a value. Reads nothing: all versions in tables and memtables, less two for each
     /// deletion of a single key. Too many where keys were overwritten, deleted by range or moved by GC (`wisckey`,
     /// `hashkv`, `diffkv`), until compaction has dropped what is old; too few where keys were deleted that did not
-    /// exist.
-    /// Exact if every key was put once and none deleted.
+    /// exist. Exact if every key was put once and none deleted.
     ///
     /// # Errors
     /// [`Closed`](crate::Error::Closed).
@@ -277,7 +280,7 @@ impl Keyspace {
     }
 
     /// Sets `key` to `new` if its value is `expected`, with no other write in between. A `new` of `None` deletes the
-    /// key; an `expected` of `None` means that the key has no value.
+    /// key; an `expected` of `None` means that the key has no value. The value is read while other commits wait.
     ///
     /// # Errors
     /// As [`Keyspace::put`] and [`Keyspace::get`].
@@ -309,11 +312,12 @@ impl Keyspace {
     }
 
     /// Merges all data of `range` into one sorted run and drops what is deleted, overwritten or expired, but for what
-    /// open snapshots see. Waits for the end. Like [`Db::compact`](crate::Db::compact), the first call after an opening
-    /// may read tables to find out that nothing is left to do.
+    /// open snapshots see. Waits for the end. GC of separated values is not part of it:
+    /// [`Db::collect_garbage`](crate::Db::collect_garbage). As with [`Db::compact`](crate::Db::compact), the first call
+    /// after an opening may read tables to find out that nothing is left to do.
     ///
     /// # Errors
-    /// I/O errors, corruption, and every reason to refuse writes.
+    /// As [`Db::flush`](crate::Db::flush); corruption.
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
         self.handle.engine.rewrites.compact_range(&self.tree, start, end)

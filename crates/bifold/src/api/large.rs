@@ -40,17 +40,14 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](crate::Error::InvalidArgument) as for [`Keyspace::put`], if the value is longer, and if the
-    /// keyspace has a [`ttl`](crate::KeyspaceOptions::ttl); [`Io`](crate::Error::Io) with the error of `value`, or of
-    /// a file; [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned),
-    /// [`ReadOnly`](crate::Error::ReadOnly), [`Closed`](crate::Error::Closed). The key is as it was then, except that
-    /// after a failure of the commit itself it may have the new value when the database is opened again, as for any
-    /// commit.
+    /// As [`Keyspace::put`]; [`InvalidArgument`](crate::Error::InvalidArgument) also if the keyspace has a
+    /// [`ttl`](crate::KeyspaceOptions::ttl); [`Io`](crate::Error::Io) also with the error of `value`. The key is as it
+    /// was then, unless the commit itself failed: see [`Db::commit`].
     pub fn put_reader(&self, key: impl AsRef<[u8]>, value: impl Read) -> Result<()> {
         self.put_reader_with(key, value, self.durability())
     }
 
-    /// [`Keyspace::put_reader`] with a durability of the commit of its own.
+    /// [`Keyspace::put_reader`] with the given durability of the commit.
     ///
     /// # Errors
     /// As [`Keyspace::put_reader`].
@@ -105,10 +102,10 @@ impl Db {
 
 /// A value that is read piece by piece: see [`Keyspace::get_reader`] and [`Db::change_reader`].
 ///
-/// Of a large value it has one piece of 256 KiB in memory. Nothing of a piece is handed out before its checksum has
-/// matched: if it does not, reads fail with [`ErrorKind::InvalidData`] and an [`Error`] that names file
-/// and offset. It keeps the file of the value until it is dropped, whatever is written, and no other process opens the
-/// database for writing before that.
+/// Of a large value it has one piece of 256 KiB in memory, any other value is in memory as a whole. Nothing of a piece
+/// is handed out before its checksum has matched: if it does not, reads fail with [`ErrorKind::InvalidData`] and an
+/// [`Error`] that names file and offset. Until it is dropped, the file of the value stays, whatever is written, and
+/// nobody else can open the database for writing.
 pub struct ValueReader {
     value: OpenedValue,
     position: u64,

@@ -59,11 +59,12 @@ impl MergeOperator {
         Self::shipped(SET_UNION, set_union)
     }
 
-    /// An operator called `name`, as placements are ([`PlacementName`]). `combine` is called with a key, what is older
+    /// An operator called `name`, by the rules of [`PlacementName`]. `combine` is called with a key, what is older
     /// (`None`: the key has no value) and an operand, and returns the value, or the operand that stands for both. It
     /// must be associative and must always give the same answer, now and by later programs: operands are combined in
-    /// any grouping, but never in another order. An error or a panic changes nothing: a read reports it, and a job
-    /// leaves the operands as they are.
+    /// any grouping, but never in another order. Several threads call it at once. An error or a panic changes nothing,
+    /// nor does a result of more than 1 GiB: a read returns [`Error::Merge`], and a job leaves the operands as they
+    /// are.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when the name is not allowed or is that of a shipped operator.
@@ -236,8 +237,8 @@ impl MergeOperators {
 }
 
 impl Keyspace {
-    /// Gives `key` an operand of the keyspace's [`merge`](KeyspaceOptions::merge) operator. Nothing is read: reads,
-    /// flushes and compactions combine operands with what is older.
+    /// Gives `key` an operand of the keyspace's [`merge`](KeyspaceOptions::merge) operator. Nothing is read, nor is the
+    /// operand checked: reads, flushes and compactions combine operands with what is older.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-merge-{}", std::process::id()));

@@ -36,9 +36,10 @@ use super::{changes::RetainChanges, events::Listener, merge::MergeOperators, pla
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Durability {
-    /// Nothing until the next `flush` or `sync`, or until the log's buffer fills.
+    /// Nothing until the next `sync`, `flush` or `close`, or until the log's buffer fills.
     Memory,
-    /// The end of the process, however abrupt. A power loss may take the last commits, never one from the middle.
+    /// The end of the process, however abrupt. A power loss may take the last commits, never one from the middle. The
+    /// default.
     #[default]
     Buffered,
     /// Power loss: the log is synced before the call returns; concurrent commits share one sync.
@@ -49,10 +50,11 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
-    /// Reads and writes; excludes every other process.
+    /// Reads and writes; excludes every other process but those with [`Access::Follow`]. The default.
     #[default]
     ReadWrite,
-    /// Reads only; admits other readers, changes no file. Nobody can open the database for writing meanwhile.
+    /// Reads only; admits other readers, changes no file. Nobody can open the database for writing meanwhile. Logs that
+    /// are not in tables yet are read into memory.
     ReadOnly,
     /// Reads only, while another process may be writing. Sees the state after one of its commits, and after
     /// [`Db::refresh`](crate::Db::refresh) that after a later one. Never makes the writer wait. It creates a file in
@@ -72,23 +74,25 @@ impl Access {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IfMissing {
-    /// Create one.
+    /// Create one, with its directory. Where access is read-only, as [`IfMissing::Fail`]. The default.
     #[default]
     Create,
     /// Fail with [`Error::NotFound`].
     Fail,
 }
 
-/// Who runs flushes and compactions.
+/// Who runs flushes, compactions and GC. The default is `Threads(2)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workers {
-    /// This many background threads, at least two. Flushes come first. Those of different keyspaces run at once, and
-    /// idle threads write key ranges of a flush that another thread has begun. One thread never compacts or runs GC: it
-    /// flushes and reclaims drained value files, in turns if both are due. If another thread becomes free after a
-    /// flush, and compaction or GC is due and not running, it does that first.
+    /// This many background threads, 1 to 256; 1 means 2. Flushes come first. Those of different keyspaces run at once,
+    /// and idle threads write key ranges of a flush that another thread has begun. One thread never compacts or runs
+    /// GC: it flushes and reclaims drained value files, in turns if both are due. If another thread becomes free after
+    /// a flush, and compaction or GC is due and not running, it does that first. A further thread deletes files, and
+    /// others call the [listener](Options::listener) and sync for [notices](crate::CommitNotice), if there are any.
     Threads(u32),
-    /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic.
+    /// The calling thread, at the end of the commit that makes a job due: slower, and entirely deterministic. If such a
+    /// job poisons the database, the commit has succeeded, and later ones return [`Error::Poisoned`].
     Caller,
 }
 
@@ -98,32 +102,34 @@ impl Default for Workers {
     }
 }
 
-/// Options of a database.
+/// Options of a database. [`Options::check`] refuses a value outside of its bounds, and so does opening a database.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Options {
-    /// Whether the database may be changed.
+    /// Whether the database may be changed. Default: [`Access::ReadWrite`].
     pub access: Access,
-    /// What to do if there is no database.
+    /// What to do if there is no database. Default: [`IfMissing::Create`].
     pub if_missing: IfMissing,
-    /// What a commit survives unless it says otherwise.
+    /// What a commit survives unless it says otherwise. Default: [`Durability::Buffered`].
     pub durability: Durability,
     /// One cap, in bytes, over memtables, block cache, filters and indexes (also those of separated values), and
-    /// compaction buffers. At least 1 MiB.
+    /// compaction buffers. At least 1 MiB. Default: 512 MiB.
     #[serde(with = "size")]
     pub memory_limit: u64,
-    /// A memtable of this size, in bytes, is written as tables. It is smaller if `memory_limit` requires it.
+    /// A memtable of this size, in bytes, is written as tables. At least 4 KiB. Default: 64 MiB. No more than 2/15 of
+    /// `memory_limit` is used: three memtables may exist at once.
     #[serde(with = "size")]
     pub memtable_bytes: u64,
-    /// Bytes for the block cache; unset, it gets what `memory_limit` leaves.
+    /// Bytes for the block cache: at most `memory_limit`, of which it gets what the other uses leave. Unset, it gets
+    /// all of that.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub cache_bytes: Option<u64>,
-    /// How many files may be open at once, 2 to 1 048 576; 0 means half of the process's limit (`ulimit -n`), which is
-    /// also the most that is ever used. Other files are opened again when they are read. Files being written stay open
-    /// and count, even beyond this number. If a process has several databases, each takes up to half: set a smaller
-    /// number then.
+    /// How many files may be open at once, 2 to 1 048 576, but no more than the process's limit (`ulimit -n`). 0, the
+    /// default: half of that limit. Other files are opened again when they are read. Files being written stay open and
+    /// count, even beyond this number. If a process has several databases, each takes up to half: set a smaller number
+    /// then.
     pub open_files_max: u32,
-    /// How separated values are read.
+    /// How separated values and blocks of tables are read. Default: [`Reads::Auto`].
     pub reads: Reads,
     /// The most bytes of files that are read through mapped pages, if any are. Files beyond that are read by calls,
     /// until files that were not read recently have given their pages back to the system, which may keep them in its
@@ -131,39 +137,47 @@ pub struct Options {
     /// which takes them back when it needs them.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub mapped_bytes_max: Option<u64>,
-    /// Who runs flushes and compactions.
+    /// Who runs flushes, compactions and GC. Default: two threads.
     pub workers: Workers,
-    /// Bytes per second that compactions may write. Unset: no limit.
+    /// Bytes per second that compactions may write, at least 1: tables, and the values that they move. Flushes, and
+    /// what GC copies without a compaction, are not limited. Unset: no limit.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub background_bytes_per_second: Option<u64>,
     /// If the logs from a memtable's first entry on exceed this, in bytes, the memtable is flushed before it is full: a
-    /// keyspace with few writes must not keep the logs of all. Logs may exceed it by what is being flushed.
+    /// keyspace with few writes must not keep the logs of all. Logs may exceed it by what is being flushed. At least 4
+    /// KiB. Default: 512 MiB.
     #[serde(with = "size")]
     pub log_bytes: u64,
-    /// Puts are refused if the disk has fewer bytes free than this plus what memtables still have to write: deletes,
-    /// compactions and GC need these to free space. Unset: three quarters of what the database takes, at most 64 MiB or
-    /// a sixteenth. With 0, puts continue until the disk is nearly full, and freeing space may fail for want of room.
-    /// The file `RESERVE` holds a thirty-second of what the database takes, at most 64 MiB, or the largest table or
-    /// unit of values if that is more, in case other programs fill the disk.
+    /// Puts are refused with [`Error::Full`] if the disk has fewer bytes free than this plus what memtables still have
+    /// to write: deletes, compactions and GC need these to free space. Unset: three quarters of what tables and value
+    /// files take, at most 64 MiB or a sixteenth of that, whichever is more. With 0, puts continue until the disk is
+    /// nearly full, and freeing space may fail for want of room.
+    ///
+    /// The file `RESERVE` holds space in case other programs fill the disk: a thirty-second of what tables and value
+    /// files take, 4 to 64 MiB, or what a rewrite of the largest table or unit of values needs if that is more; but no
+    /// more than a quarter of what they take, or than this option.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub free_bytes_min: Option<u64>,
-    /// The most bytes that all open transactions together take for their writes and for what they have read, and write
-    /// caches for what they gather. The block cache gives them up meanwhile. Unset, a sixteenth of `memory_limit`. Made
-    /// smaller where that asks for it.
+    /// The most bytes that all open transactions and write caches together take: for writes, and for what transactions
+    /// have read. The block cache gives them up meanwhile. Beyond them transactions get
+    /// [`Error::TransactionTooLarge`], and write caches commit early. Unset: a sixteenth of `memory_limit`. Never more
+    /// than `memory_limit` leaves for the block cache.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub transaction_bytes_max: Option<u64>,
-    /// How long commits are kept for [`Db::changes`](crate::Db::changes). Logs stay that long, and have the values that
-    /// are separated, too, so those are written twice; each flush syncs the log. Unset: as when the database was last
-    /// written to, or not at all.
+    /// How long commits are kept for [`Db::changes`](crate::Db::changes). Logs stay that long. They then hold separated
+    /// values, too, so these are written twice; each flush syncs the log. Unset: as when the database was last written
+    /// to; in a new one no commits are kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retain_changes: Option<RetainChanges>,
-    /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Not in TOML, where there is no code.
+    /// Placements of others, for keyspaces with [`PlacementKind::Own`]. Opening fails if a keyspace has one that is not
+    /// here. Not in TOML, where there is no code.
     #[serde(skip)]
     pub placements: Registry,
-    /// Merge operators of the user, for keyspaces that have one. Not in TOML, where there is no code.
+    /// Merge operators of the user, for keyspaces that have one. Opening fails if a keyspace has one that is not here,
+    /// unless [`MergeOperators::or_unknown`] was called. Not in TOML, where there is no code.
     #[serde(skip)]
     pub merge_operators: MergeOperators,
-    /// Learns what the database does. Not in TOML.
+    /// Is told what the database does. Default: nobody is. Not in TOML.
     #[serde(skip)]
     pub listener: Listener,
     /// Options of the keyspace "default". Unless they are the default ones, an existing keyspace gets them when it is
@@ -223,13 +237,13 @@ impl Options {
         Ok(options)
     }
 
-    /// Which options `text`, as for [`Options::from_toml`], gives by names that they no longer have.
+    /// The options that `text`, as for [`Options::from_toml`], gives by former names.
     #[must_use]
     pub fn renamed(text: &str) -> Vec<Renamed> {
         with_current_names(text).and_then(std::result::Result::ok).map(|(_, renamed)| renamed).unwrap_or_default()
     }
 
-    /// What the option of `name=value`, as for [`Options::set`], is called now, if it once had that name.
+    /// The current name of the option in `name=value`, as for [`Options::set`], if `name` is a former one.
     #[must_use]
     pub fn renamed_word(key_value: &str) -> Option<Renamed> {
         let old = key_value.split('=').next().unwrap_or_default().trim();
@@ -237,7 +251,7 @@ impl Options {
         Some(Renamed { old: old.to_owned(), new: new.iter().map(|new| format!("keyspace.{new}")).collect() })
     }
 
-    /// These options as TOML.
+    /// These options as TOML, without those that only code can give.
     #[must_use]
     pub fn to_toml(&self) -> String {
         toml::to_string(self).unwrap_or_default()

@@ -1,5 +1,8 @@
-//! Salvage: recovers data from value files alone, when manifest, logs and tables are lost.
-//! Page: `docs/formats/value.md`.
+//! Salvage: what can be read of a damaged database.
+//!
+//! * [`DatabaseSalvage`] reads a directory in which anything may be damaged. Page: `docs/salvage.md`.
+//! * [`Salvage`] reads value files alone, when manifest, logs and tables are lost. Page: `docs/formats/value.md`. The
+//!   rest of this text is about it.
 //!
 //! ```text
 //! pass: walk all files ─▶ the newest record of each key ─▶ walk files with drop-keys again: which of these are dropped
@@ -69,20 +72,21 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 /// Which values are restored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Restore {
-    /// The values of keys whose newest record is a value.
+    /// The values of keys whose newest record is a value. The default.
     #[default]
     Newest,
     /// The newest value that the files hold for every key, even if the key was deleted later or its newest value is
-    /// inline.
+    /// inline or in a lost file: keys may come back, and values may be old.
     LastValue,
 }
 
 /// How files are salvaged.
 #[derive(Clone, Debug)]
 pub struct SalvageOptions {
-    /// Which values are restored.
+    /// For [`Salvage`]: which values are restored. Default: [`Restore::Newest`].
     pub restore: Restore,
-    /// About how many bytes of keys are kept in memory at a time.
+    /// About how many bytes of keys are kept in memory at a time. Default: 256 MiB. Keys that do not fit cost another
+    /// pass over the files.
     pub memory_bytes: usize,
     /// Known names of keyspaces, by their ids.
     pub names: BTreeMap<KeyspaceId, String>,
@@ -183,7 +187,7 @@ enum Pass {
     Later,
 }
 
-/// Value files, open for reading only.
+/// Value files, open for reading only: see the [module](crate::salvage).
 pub struct Salvage {
     /// Ordered by file number: of two records with the same sequence number, the one in the later file counts.
     opened: Vec<OpenedFile>,
@@ -252,7 +256,8 @@ impl Salvage {
         Ok(self.report())
     }
 
-    /// Puts what was found into `db`, each keyspace into the one with its name. Commits have the durability of `db`.
+    /// Puts what was found into `db`, each keyspace into the one with its name; creates those that are missing, with
+    /// [`Options::keyspace`](crate::Options::keyspace) of `db`. Commits have the durability of `db`.
     ///
     /// # Errors
     /// Those of writing to `db`. Damage is not an error.

@@ -57,7 +57,7 @@ impl Db {
     /// [`Keyspace::delete_with`] on the default keyspace.
     ///
     /// # Errors
-    /// As [`Keyspace::put`].
+    /// As [`Keyspace::delete`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         self.default_keyspace().delete_with(key, durability)
     }
@@ -73,7 +73,7 @@ impl Db {
     /// [`Keyspace::delete_range_with`] on the default keyspace.
     ///
     /// # Errors
-    /// As [`Keyspace::put`].
+    /// As [`Keyspace::delete_range`].
     pub fn delete_range_with<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>, durability: Durability) -> Result<()> {
         self.default_keyspace().delete_range_with(range, durability)
     }

@@ -25,8 +25,9 @@ use crate::{
 /// flushed, compacted or garbage-collected, and whatever expires meanwhile: it sees what had not expired when it was
 /// opened.
 ///
-/// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped; `stats`
-/// shows open snapshots.
+/// Cheap to clone. Old versions that only this snapshot can see stay on disk until its last clone is dropped:
+/// [`Stats::snapshots`](crate::Stats::snapshots) lists open ones, [`SpaceStats`](crate::stats::SpaceStats) what they
+/// keep.
 #[derive(Clone)]
 pub struct Snapshot {
     handle: Arc<Handle>,
@@ -96,7 +97,7 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// The last commit it sees.
+    /// The number of the last operation it sees.
     #[must_use]
     pub fn seqno(&self) -> SeqNo {
         self.guard.seqno
@@ -105,8 +106,7 @@ impl Snapshot {
     /// The value that `key` of `keyspace` had.
     ///
     /// # Errors
-    /// I/O errors, corruption, [`Closed`](crate::Error::Closed); [`InvalidArgument`](crate::Error::InvalidArgument) for
-    /// a keyspace of another database.
+    /// As [`Keyspace::get`]; [`InvalidArgument`](crate::Error::InvalidArgument) for a keyspace of another database.
     pub fn get(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.read(keyspace, |reader, tree| reader.get(tree, key.as_ref(), Some(self.guard.sight())))
     }

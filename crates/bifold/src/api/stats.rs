@@ -2,7 +2,8 @@
 //!
 //! Write and read amplification count from the opening of the database. **Write** = bytes written by every source
 //! over user bytes written. **Read** = bytes read for gets and scans over user bytes they returned. **Space** = bytes
-//! of tables, value files, logs and manifest over the estimated live bytes.
+//! of tables, value files, large values, logs and manifest over the estimated live bytes. Each is 0 where it would be
+//! divided by 0.
 
 pub(crate) mod counters;
 mod garbage;
@@ -34,11 +35,11 @@ use crate::{
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Stats {
-    /// The last commit.
+    /// The number of the last operation.
     pub seqno: SeqNo,
-    /// Commits since the database was opened.
+    /// Commits since the database was opened, without those of GC. An ingest is one.
     pub commits: u64,
-    /// Operations in them.
+    /// Operations in them. Each entry of an ingest is one.
     pub operations: u64,
     /// Bytes of keys and values in them.
     pub user_bytes_written: u64,
@@ -110,7 +111,8 @@ pub struct WaitStats {
     pub age_ms: u64,
 }
 
-/// Readers with [`Access::Follow`](crate::Access::Follow) beside this writer. All zero if it does not write.
+/// Processes that read with [`Access::Follow`](crate::Access::Follow) what this one writes. All zero if it does not
+/// write.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct FollowerStats {
@@ -140,11 +142,11 @@ pub struct FlushStats {
     pub ranges_helped: u64,
 }
 
-/// Bytes read and written by one source.
+/// Bytes read and written by one source since the database was opened.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SourceStats {
-    /// The source's name.
+    /// The source's name: [`IoSource::name`].
     pub source: &'static str,
     /// Bytes read.
     pub bytes_read: u64,
@@ -154,7 +156,7 @@ pub struct SourceStats {
     pub reads: u64,
 }
 
-/// Memory in bytes.
+/// Memory in bytes now, and how often the block cache has answered since the database was opened.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct MemoryStats {
@@ -195,7 +197,7 @@ pub struct FileStats {
     pub reopened: u64,
 }
 
-/// Lookups in tables.
+/// Lookups in tables since the database was opened.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct LookupStats {
@@ -209,11 +211,11 @@ pub struct LookupStats {
     pub tables_searched: u64,
 }
 
-/// Waits of writers for one cause.
+/// Waits of writers for one cause since the database was opened.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct StallStats {
-    /// The cause.
+    /// The cause, in words. It begins with `slowed: ` or `stopped: `.
     pub cause: &'static str,
     /// How often writers waited.
     pub count: u64,
@@ -262,7 +264,7 @@ pub struct LatencyStats {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SnapshotStats {
-    /// The last commit it sees.
+    /// The number of the last operation it sees.
     pub seqno: SeqNo,
     /// How many milliseconds it has been open.
     pub age_ms: u64,

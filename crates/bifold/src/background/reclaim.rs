@@ -1,6 +1,6 @@
 //! Reclaims drained value files: those from which GC has moved everything.
 //!
-//! They leave the manifest once the moves are durable, and are deleted when their last reader lets go.
+//! They leave the manifest once the moves are durable, and are deleted when their last reader has ended.
 
 use std::sync::Arc;
 

@@ -11,8 +11,8 @@ use crate::{
     state::{snapshot::Snapshots, tree::Tree},
 };
 
-/// What an entry with a separated value takes in a table besides its key: pointer, sequence number, lengths, its
-/// share of filter and index. With keys of 24 bytes it is 13, because keys share prefixes.
+/// Bytes that an entry with a separated value takes in a table in addition to its key: pointer, sequence number,
+/// lengths, its share of filter and index. With keys of 24 bytes it is 13, because keys share prefixes.
 const SEPARATED_ENTRY_BYTES: u64 = 20;
 
 /// If tables alone exceed the target, writers are slowed this much later.

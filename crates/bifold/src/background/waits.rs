@@ -28,7 +28,7 @@ const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
 /// Does all background work that is due, in the calling thread.
 pub(crate) trait DueWork: Send + Sync {
     /// # Errors
-    /// The failure of a job, as [`Error::Poisoned`](bifold_contract::Error::Poisoned).
+    /// None of a job: its failure poisons the database, and the next commit reports that.
     fn run_due_work(&self) -> Result<()>;
 
     /// Writes the oldest memtable of a tree if no more may wait to be written, unless another thread does or there is
@@ -59,7 +59,7 @@ impl Waits {
     /// Does what is due in the calling thread, if callers do that.
     ///
     /// # Errors
-    /// The failure of a job, as [`Error::Poisoned`](bifold_contract::Error::Poisoned).
+    /// Those of [`DueWork::run_due_work`].
     pub fn run_due_work(&self) -> Result<()> {
         self.in_caller.get().and_then(Weak::upgrade).map_or(Ok(()), |works| works.run_due_work())
     }

@@ -42,8 +42,8 @@ use crate::{
 /// A commit that will be durable: see [`Db::commit_async`](crate::Db::commit_async).
 ///
 /// It is a [`Future`] for any executor, and a thread can [wait](CommitNotice::wait) for it. If it is dropped, the
-/// commit becomes durable all the same. It does not keep the database open. When that is closed or its last handle is
-/// dropped, everything is synced, and the notice has the outcome of that sync.
+/// commit becomes durable all the same. It does not keep the database open. When the database is closed, or its last
+/// handle is dropped, everything is synced, and the notice has the outcome of that sync.
 #[must_use = "without it nobody learns whether the commit became durable"]
 pub struct CommitNotice {
     seqno: SeqNo,

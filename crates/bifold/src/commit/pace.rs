@@ -98,7 +98,7 @@ pub(crate) struct Pace {
     space: Arc<Space>,
 }
 
-/// What the pace follows from, besides time.
+/// What the pace follows from, in addition to time.
 pub(crate) struct PacedBy<'a> {
     pub counters: &'a Arc<Counters>,
     pub trees: &'a Arc<Trees>,

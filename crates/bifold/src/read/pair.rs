@@ -8,7 +8,7 @@ use bifold_values::parts::value_files::Stretches;
 use super::scan::Pinned;
 use crate::api::expiry::moment_of;
 
-/// A key and its value, which is fetched on demand.
+/// A key and its value, which is fetched on demand. It keeps what its iterator keeps: see [`Range`](crate::Range).
 #[derive(Debug)]
 pub struct Pair {
     pub(super) key: Box<[u8]>,
@@ -36,7 +36,7 @@ impl Pair {
         self.kind == Kind::Large
     }
 
-    /// When it expires; `None` if it does not. It had not when the iterator began, or the snapshot that it reads.
+    /// When it expires; `None`: never. It had not expired when the iterator or the snapshot that it reads was made.
     #[must_use]
     pub fn expires_at(&self) -> Option<SystemTime> {
         self.expires_at.map(moment_of)
@@ -50,9 +50,10 @@ impl Pair {
     /// [`Keyspace::put_reader`](crate::Keyspace::put_reader) is read into memory.
     ///
     /// # Errors
-    /// I/O errors and corruption, for separated values. An I/O error may be that of neighbouring values, which are read
-    /// by the same call: the next call reads this one alone. With [`Range::undamaged`](crate::Range::undamaged) also
-    /// those of what operands are combined with, the same at each call.
+    /// I/O errors and corruption, of separated and large values. An I/O error may be that of neighbouring values, which
+    /// are read by the same system call: the next call of this method reads this one alone. With
+    /// [`Range::undamaged`](crate::Range::undamaged) also those of what operands are combined with, the same at each
+    /// call.
     pub fn value(&self) -> Result<Value> {
         match self.announced_value()? {
             Some(value) => Ok(value),

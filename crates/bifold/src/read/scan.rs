@@ -1,12 +1,10 @@
 //! Iterators over a key range, from either end.
 //!
-//! An iterator pins one view and one snapshot for its life: whatever is flushed, compacted or deleted meanwhile, it
-//! still sees what was there when it began. It owns what it pins, so it may outlive its handles and move between
-//! threads. Values are fetched on demand; a scan that reads only keys never touches separated values.
+//! An iterator owns one view and one snapshot: it sees what was there when it began, may outlive its handles and move
+//! between threads. Values are fetched on demand; a scan that reads only keys never touches separated values.
 //!
-//! Separated values are scattered over their files. Once the first one is asked for, an iterator reads some entries
-//! ahead and prefetches their values: concurrently, from memory or from the device, instead of one after the other
-//! ([`super::window`] says how many). An iterator that follows a scan from the device prefetches from the beginning.
+//! Once a separated value is asked for, an iterator reads entries ahead and prefetches their values concurrently:
+//! [`super::window`] says how many. One that follows a scan from the device prefetches from the beginning.
 
 use std::{
     collections::VecDeque,
@@ -39,10 +37,14 @@ use crate::state::{
 /// Lower and upper bound of an iterator.
 pub(crate) type KeyBounds = (Bound<Box<[u8]>>, Bound<Box<[u8]>>);
 
-/// An iterator over the entries of a key range in key order. [`Iterator::rev`] walks it backwards, and calls at both
-/// ends may be mixed.
+/// An iterator over the entries of a key range in key order, as they were when it was made. [`Iterator::rev`] walks it
+/// backwards, and calls at both ends may be mixed.
 ///
-/// After an error it yields nothing more: it never skips what it could not read.
+/// After an error it yields nothing more: it never skips what it could not read. Errors are those of
+/// [`Keyspace::get`](crate::Keyspace::get).
+///
+/// It goes on after [`Db::close`](crate::Db::close). Until it and its entries are dropped, files and old versions that
+/// it may read stay on disk, and nobody else can open the database for writing.
 pub struct Range {
     pub(super) state: ScanState,
     pub(super) front: Ahead,
@@ -115,7 +117,7 @@ pub(super) enum ScanState {
     Walking(Box<Visible>),
     /// It could not begin or go on; the error is yielded once.
     Failed(Option<bifold_contract::Error>),
-    /// The ends have met. A seek moves them apart.
+    /// The ends have met. A seek opens the range again.
     Met(Box<Visible>),
     /// There is nothing between the bounds.
     Done,
@@ -153,8 +155,7 @@ impl Pinned {
         }
     }
 
-    /// Calls `look` with the value of `key` at an encoded pointer, if it was announced together with neighbours and is
-    /// whole.
+    /// Calls `look` with the value of `key` at an encoded pointer, if it was announced with neighbours and is whole.
     pub fn look_at<T>(
         &self,
         announced: &Stretches,
@@ -181,8 +182,7 @@ impl Pinned {
         }
     }
 
-    /// Whether to prefetch values: this iterator has been asked for some, or it is just beginning and an earlier one
-    /// read values from the device.
+    /// Whether to prefetch values: some were asked for, or it begins and an earlier iterator read from the device.
     fn prefetches(&self, is_beginning: bool) -> bool {
         if self.values_asked.load(Relaxed) {
             return true;
@@ -305,8 +305,8 @@ pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Box<[u8]>> {
 }
 
 impl Range {
-    /// Ends after `entries` more, whichever ends they come from. Unlike after [`Iterator::take`], the iterator knows
-    /// its end and reads nothing in vain.
+    /// Ends after `entries` more, whichever ends they come from. Of two limits the smaller holds. Unlike
+    /// [`Iterator::take`], it tells the iterator where its end is, so nothing is read ahead in vain.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-limit-{}", std::process::id()));

@@ -6,7 +6,7 @@
 //!        a seek of the front goes here, or further, or back to the lower bound
 //! ```
 //!
-//! A key that was read ahead costs nothing: what comes before it is let go. Any other moves the end in the merge
+//! A key that was read ahead costs nothing: what comes before it is dropped. Any other moves the end in the merge
 //! ([`Visible::seek_front`]); what the other end has read ahead then goes back to it, because the front may yield it.
 //! A scan is what is read between two seeks: its length is noted as that of an iterator's.
 
@@ -19,7 +19,7 @@ use super::scan::{Ahead, End, Range, ScanState};
 type Seek = fn(&mut Visible, &[u8]) -> Result<()>;
 
 impl Ahead {
-    /// Lets go what comes before `key`, if all that lies between was read ahead. Returns whether it was.
+    /// Drops what comes before `key`, if all that lies between was read ahead. Returns whether it was.
     fn skip_to(&mut self, end: End, key: &[u8]) -> bool {
         let comes_before = |other: &[u8]| if end == End::Front { other < key } else { other > key };
         let (Some(first), Some(last)) = (self.items.front(), self.items.back()) else { return false };

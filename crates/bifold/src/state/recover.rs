@@ -175,7 +175,7 @@ pub(crate) fn dir_of(env: &Env, path: &Path, options: &Options) -> Dir {
     }
 }
 
-/// The same directory, with the files that readers beside this writer need kept.
+/// The same directory, in which the files that followers need are kept.
 fn pinned(dir: Dir) -> Dir {
     let number = |name: &str| match names::parse(name) {
         FileKind::Log(id) | FileKind::Table(id) | FileKind::Value(id) | FileKind::Large(id) | FileKind::Ingest(id) => {

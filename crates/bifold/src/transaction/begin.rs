@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     /// All transactions that write something have effects and answers as if they had been run one after the other, in
-    /// the order of their commits. Everything that was read is checked.
+    /// the order of their commits. Everything that was read is checked. The default.
     #[default]
     Serializable,
     /// Only what is written, and what was read by [`Transaction::get_for_update`], must have the same values as when
@@ -31,11 +31,11 @@ pub enum Isolation {
 /// How a transaction is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TransactionOptions {
-    /// Against what it is protected.
+    /// Against what it is protected. Default: [`Isolation::Serializable`].
     pub isolation: Isolation,
-    /// What its commit survives; `None`: [`Options::durability`](crate::Options::durability).
+    /// What its commit survives; `None`, the default: [`Options::durability`](crate::Options::durability).
     pub durability: Option<Durability>,
-    /// How often [`Db::transact_with`] tries, at least once.
+    /// How often [`Db::transact_with`] tries; 0 counts as 1. Default: 16.
     pub tries_max: u32,
 }
 
@@ -70,8 +70,8 @@ impl Db {
         Transaction::begin(self.handle(), options)
     }
 
-    /// Runs `work` in a serializable transaction and commits it. After a conflict it waits a moment and runs `work`
-    /// again in a new one, up to 16 times in all. Returns what `work` returned the last time.
+    /// Runs `work` in a serializable transaction and commits it. After a conflict it waits for a random time, up to 20
+    /// ms, and runs `work` again in a new one, up to 16 times in all. Returns what `work` returned the last time.
     ///
     /// `work` may run several times, so nothing outside the transaction should follow from what it does. An error that
     /// it returns ends the transaction without a commit, and is returned.

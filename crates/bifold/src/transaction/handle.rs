@@ -183,13 +183,14 @@ impl Transaction {
         own.into_iter().zip(&keys).map(value).collect()
     }
 
-    /// All entries of `keyspace`, in key order.
+    /// All entries of `keyspace`, in key order: as [`Transaction::range`].
     pub fn iter(&self, keyspace: &Keyspace) -> TransactionRange<'_> {
         self.range::<&[u8]>(keyspace, ..)
     }
 
-    /// The entries of `keyspace` whose keys lie in `range`, in key order, from either end. The commit depends on the
-    /// part of the range that the iterator has passed, and on all of it once the iterator has ended.
+    /// The entries of `keyspace` whose keys lie in `range`, in key order, from either end. A serializable commit
+    /// depends on the part of the range that the iterator has passed, and on all of it once the iterator has ended. The
+    /// iterator yields the errors that [`Transaction::get`] returns.
     pub fn range<K: AsRef<[u8]>>(&self, keyspace: &Keyspace, range: impl RangeBounds<K>) -> TransactionRange<'_> {
         self.scan(keyspace, owned_bounds(&range))
     }
@@ -199,11 +200,12 @@ impl Transaction {
         self.scan(keyspace, prefix_bounds(prefix.as_ref()))
     }
 
-    /// Sets `key` to `value`.
+    /// Sets `key` to `value`. If the keyspace has a [`ttl`](crate::KeyspaceOptions::ttl), it counts from now on, not
+    /// from the commit.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a key or value that cannot be stored, or a keyspace of another database;
-    /// [`Error::TransactionTooLarge`]. Nothing is changed then.
+    /// [`Error::InvalidArgument`] for a key or value that cannot be stored ([`Keyspace::put`]), or a keyspace of
+    /// another database; [`Error::TransactionTooLarge`]. Nothing is changed then.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_act(keyspace, key.as_ref(), keyspace.put_of(value.as_ref()))
     }
@@ -299,7 +301,8 @@ impl Transaction {
     /// knows their answers.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if it is of another transaction, or this one has gone back to an earlier one since.
+    /// [`Error::InvalidArgument`] if it is of another transaction, or if this transaction has gone back to an earlier
+    /// savepoint since.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.writes.go_back(savepoint, &self.charge)
     }
@@ -312,9 +315,8 @@ impl Transaction {
     /// of the transaction's own snapshot.
     ///
     /// # Errors
-    /// [`Error::Conflict`]; as [`Db::commit`](crate::Db::commit) and [`Keyspace::get`]. Nothing of it is visible
-    /// then. If a write or a sync failed, the next open may find all of it committed, or nothing. [`Error::Closed`]
-    /// also when a keyspace was dropped that was read.
+    /// [`Error::Conflict`]; as [`Keyspace::get`]; as [`Db::commit`](crate::Db::commit), which says what is visible
+    /// then. [`Error::Closed`] also when a keyspace was dropped that was read.
     pub fn commit(self) -> Result<SeqNo> {
         let durability = self.options.durability.unwrap_or(self.handle.engine.options.durability);
         self.commit_with(durability)

@@ -14,7 +14,7 @@
 //! in that memtable or in a newer one.
 //!
 //! **Step 2** holds the commit lock and asks only memtables: has one anything above `upto` over what was read? Then the
-//! lock is let go and step 1 begins again, because comparing values may read files. The same happens if a memtable
+//! lock is released and step 1 begins again, because comparing values may read files. The same happens if a memtable
 //! of the view was flushed meanwhile, or an ingest has arrived: what came after `upto` might be in a table. After a few
 //! rounds all is done under the lock.
 //!

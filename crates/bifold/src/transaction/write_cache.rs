@@ -77,10 +77,10 @@ pub struct WriteCache {
 }
 
 impl Keyspace {
-    /// A cache that gathers up to `bytes_max` bytes of writes to this keyspace: keys, values, and 96 bytes for each.
-    /// The write that reaches this limit commits all of them. They are counted as writes of open transactions are, so
-    /// [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), by default a sixteenth of
-    /// `memory_limit`, is a limit, too.
+    /// A cache that gathers up to `bytes_max` bytes of writes to this keyspace: keys, values, and 96 bytes for each
+    /// key. The write that reaches this limit commits all of them; with 0 each write is a commit. They are counted as
+    /// writes of open transactions are, so [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max),
+    /// by default a sixteenth of `memory_limit`, is a limit, too.
     ///
     /// # Errors
     /// [`InvalidArgument`](crate::Error::InvalidArgument) for more than 512 MiB, all of which would be one commit.
@@ -165,7 +165,7 @@ impl WriteCache {
         }
     }
 
-    /// Drains the cache and ends it. Dropping it does the same, and says nothing of errors.
+    /// Drains the cache and ends it. Dropping it does the same, and ignores errors.
     ///
     /// # Errors
     /// As [`WriteCache::drain`]; what is gathered may be lost then. It is lost if the database was closed before.

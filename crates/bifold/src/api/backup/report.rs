@@ -9,7 +9,8 @@ use bifold_format::backup::GenerationRecord;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupOptions {
-    /// At most this many bytes are read a second, so that others have the rest of the disk; `None`: no limit.
+    /// At most this many bytes are read a second, so that others have the rest of the disk; 0 counts as 1. `None`, the
+    /// default: no limit.
     pub bytes_per_second: Option<u64>,
 }
 

@@ -36,8 +36,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ChangesGone`] if the value is no longer there, because the change is not; [`Error::InvalidArgument`] if
-    /// the change has no value; I/O errors; corruption.
+    /// [`Error::ChangesGone`] if the change is no longer kept and its value is gone; [`Error::InvalidArgument`] if the
+    /// change is a delete; [`Error::Closed`]; I/O errors; corruption.
     pub fn change_reader(&self, change: &Change) -> Result<ValueReader> {
         let engine = self.engine();
         engine.health.open()?;

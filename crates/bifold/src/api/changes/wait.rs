@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Changes {
-    /// Waits until there is a change that [`next`](Iterator::next) yields, at most for `timeout`; `None`: for however
-    /// long. Returns whether there is one. What GC commits when it moves values is none.
+    /// Waits until there is a change that [`next`](Iterator::next) yields, at most for `timeout`; `None`: without end.
+    /// Returns whether there is one. What GC commits when it moves values is no change.
     ///
     /// A feed that waits does not keep the database open, unlike other handles. When that is closed, or the last of its
     /// other handles is dropped, this ends with [`Error::Closed`] at once, and the feed holds nothing of the database

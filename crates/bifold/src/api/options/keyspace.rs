@@ -19,31 +19,34 @@ use super::{
 use crate::api::merge::MergeOperator;
 
 /// Options of a keyspace. The database stores them. All but `placement`, `hash_index` and `merge` can change:
-/// [`Keyspace::set_options`](crate::Keyspace::set_options).
+/// [`Keyspace::set_options`](crate::Keyspace::set_options). [`KeyspaceOptions::check`] refuses a value outside of its
+/// bounds, and so does whatever takes these options.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct KeyspaceOptions {
-    /// Where values live. Cannot change once the keyspace exists.
+    /// Where values live. Cannot change once the keyspace exists. Default: [`PlacementKind::Auto`].
     pub placement: PlacementKind,
     /// How separated values are kept.
     pub values: Values,
     /// How table blocks are compressed.
     pub compression: Compression,
-    /// The approximate size of tables, in bytes.
+    /// The approximate size of tables, in bytes: at least 1 KiB. Default: 16 MiB.
     #[serde(with = "size")]
     pub table_bytes: u64,
     /// A key range with more bytes than this, values included, is split in two, each compacted on its own (UniKV
     /// §III-D): the cost of merges then follows the size of a range, not that of the keyspace. A split is one edit of
-    /// the manifest and rewrites nothing. Unset: one range. Meant for `compaction.two_layer`; with other policies a
-    /// split is in force only when no table spans it.
+    /// the manifest and rewrites nothing. In bytes, at least 4 KiB. Unset: one range. Meant for `compaction.two_layer`;
+    /// with other policies a split is in force only when no table spans it.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub partition_bytes: Option<u64>,
-    /// The approximate size of data blocks before compression, in bytes: 64 to 16 MiB. Blocks that have only addresses
-    /// of values end at 1 KiB, unless they are compressed: such a block has some twenty, and a get needs one.
+    /// The approximate size of data blocks before compression: 64 bytes to 16 MiB. Default: 4 KiB. Blocks that have
+    /// only addresses of values end at 1 KiB, unless they are compressed: such a block has some twenty, and a get needs
+    /// one.
     pub block_bytes: u32,
-    /// After how many entries a block stores a whole key again: 1 to 1024.
+    /// After how many entries a block stores a whole key again: 1 to 1024. Default: 16.
     pub restart_interval: u32,
-    /// Bits of Bloom filter for each key, 0 to 63; 0 means no filter. Level 0 has none if there is a hash index.
+    /// Bits of Bloom filter for each key, 0 to 63; 0 means no filter. Default: 10. Level 0 has no filters if there is a
+    /// hash index.
     pub filter_bits_per_key: u32,
     /// How tables are rewritten.
     pub compaction: Compaction,
@@ -52,13 +55,15 @@ pub struct KeyspaceOptions {
     /// Cannot change once the keyspace exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash_index: Option<HashIndex>,
-    /// How long what is put lives, unless the put says otherwise: a text such as `"90s"` or `"24h"`, or a number of
-    /// seconds. Unset, or `"never"`: for good. It applies to puts from then on; what is stored keeps its own time. It
-    /// counts in milliseconds, rounded up, and a keyspace has it so.
+    /// How long what is put lives, unless the put says otherwise: at least 1 ms. In TOML a text such as `"90s"` or
+    /// `"24h"`, or a number of seconds. Unset, or `"never"`: for good. A change applies to later puts; what is stored
+    /// keeps its own time. It is rounded up to whole milliseconds, and [`Keyspace::options`](crate::Keyspace::options)
+    /// has the rounded one.
     #[serde(with = "duration", skip_serializing_if = "Option::is_none")]
     pub ttl: Option<Duration>,
-    /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML its name. Unset: none. Cannot
-    /// change once the keyspace exists. Nothing expires in a keyspace that has one.
+    /// How operands change values: [`Keyspace::merge`](crate::Keyspace::merge). In TOML the operator's name. Unset: no
+    /// operator. One of your own must be in [`Options::merge_operators`](super::Options::merge_operators), too. Cannot
+    /// change once the keyspace exists. Nothing expires in a keyspace with an operator, so `ttl` must be unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<MergeOperator>,
 }

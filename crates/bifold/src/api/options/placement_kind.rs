@@ -13,7 +13,7 @@ use super::PlacementName;
 pub enum PlacementKind {
     /// Left to Bifold. A new keyspace gets [`PlacementKind::Streams`] for values of [`PlacementKind::AUTO_FROM_BYTES`]
     /// and more, and shorter ones stay in the tables; an existing one keeps the placement it has. No keyspace has this
-    /// one: [`Keyspace::options`](crate::Keyspace::options) says what it stands for.
+    /// one: [`Keyspace::options`](crate::Keyspace::options) says what it stands for. The default.
     #[default]
     Auto,
     /// Inline, in the tables: a plain LSM-tree.

@@ -73,8 +73,8 @@ impl DatabaseSalvage {
     /// Opens the database in `path`. Nothing in it is changed, now or later.
     ///
     /// # Errors
-    /// I/O errors; [`Error::Locked`] if a process has it open for writing;
-    /// [`Error::NotFound`] if there is none; [`Error::InvalidArgument`] if two keyspaces get the same name.
+    /// I/O errors; [`Error::Locked`] if it is open for writing; [`Error::NotFound`] if there is none;
+    /// [`Error::InvalidArgument`] if two keyspaces get the same name.
     pub fn open(env: &Env, path: &Path, options: &SalvageOptions) -> Result<Self> {
         let names: BTreeSet<&String> = options.names.values().collect();
         if names.len() < options.names.len() {

@@ -47,7 +47,7 @@ pub struct KeyspaceStats {
     pub large_files: u64,
     /// Bytes in these files.
     pub large_bytes: u64,
-    /// How well values are sorted, for a placement in which compactions sort them (`diffkv`).
+    /// How well values are sorted, for a placement in which compactions separate or sort them (`diffkv`, `unikv`).
     pub values: Option<OrderStats>,
 }
 

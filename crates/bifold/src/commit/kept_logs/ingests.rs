@@ -81,7 +81,7 @@ impl KeptLogs {
     }
 
     /// The files of ingests that no kept log leads to, if only logs of `known` are there. Others led to them: they are
-    /// deleted, but a reader beside this process may hold them.
+    /// deleted, but a follower may hold them.
     ///
     /// # Errors
     /// I/O errors.

@@ -14,7 +14,7 @@ use bifold_io::{Dir, pins::Position};
 use crate::state::recover::{ManifestState, read_whole};
 
 /// The header of the file and that of its first record. Both have checksums, and the record says which file number is
-/// next, which is another one in each manifest: so these bytes tell manifests apart.
+/// next, which is another one in each manifest: so these bytes distinguish manifests.
 const BEGINNING_BYTES: usize = FILE_HEADER_BYTES + HEADER_BYTES;
 
 /// A place in one manifest.

@@ -272,7 +272,7 @@ impl<'a> Finder<'a> {
         self.commit(record, log, is_first).map(|()| counts)
     }
 
-    /// The manifest lacks an ingest that was followed by others. A reader beside a writer may have read an older one.
+    /// The manifest lacks an ingest that was followed by others. A follower may have read an older manifest.
     fn without(&self, ingest: LoggedIngest) -> Error {
         let expected = format!("an ingest with numbers up to {}, as the logs say", ingest.next - 1);
         let found = format!("numbers up to {}: it is truncated or older than the logs", self.state.last_seqno);
@@ -370,7 +370,7 @@ impl<'a> Finder<'a> {
         Ok(Some(Lead { tree, seqno, to, located }))
     }
 
-    /// The manifest must not be older than what logs say. A reader beside a writer may have read an older one.
+    /// The manifest must not be older than what logs say. A follower may have read an older one.
     fn check_floor(&self, logs: &[LogSpan]) -> Result<()> {
         let (noted, log) = self.noted_floor;
         if noted <= self.state.log_floor.log || logs.iter().any(|span| span.to.is_some()) {

@@ -48,7 +48,7 @@ impl Replay<'_> {
         if self.state.access.writes() { self.flush_replayed(&found.logs) } else { Ok(()) }
     }
 
-    /// Each memtable of a reader beside a writer has the commits of one log. The writer begins a log whenever it seals
+    /// Each memtable of a follower has the commits of one log. The writer begins a log whenever it seals
     /// a memtable, so what it flushes are whole memtables here, too, and their memory is freed then.
     fn seal_before(&self, log: FileId) {
         let is_of_earlier = |tree: &&Arc<Tree>| tree.view().active.first_log().is_some_and(|first| first < log);
