@@ -178,7 +178,7 @@ impl Engine {
     ) -> Result<Option<SeqNo>> {
         let committed = self.committer.commit_if(ops, durability, condition)?;
         if committed.is_some() && !ops.is_empty() {
-            self.waits.run_due_work()?;
+            self.waits.run_due_work();
         }
         Ok(committed)
     }
@@ -188,9 +188,11 @@ impl Engine {
     /// # Errors
     /// Those of [`State::set_options`].
     pub fn set_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
-        self.health.guard("changing options", || match self.state.set_options(tree, options)? {
-            true => self.waits.run_due_work(),
-            false => Ok(()),
+        self.health.guard("changing options", || {
+            if self.state.set_options(tree, options)? {
+                self.waits.run_due_work();
+            }
+            Ok(())
         })
     }
 
@@ -199,9 +201,11 @@ impl Engine {
     /// # Errors
     /// Those of [`State::open_with_options`].
     pub fn open_with_options(&self, tree: &Arc<Tree>, options: &KeyspaceOptions) -> Result<()> {
-        self.health.guard("changing options", || match self.state.open_with_options(tree, options)? {
-            true => self.waits.run_due_work(),
-            false => Ok(()),
+        self.health.guard("changing options", || {
+            if self.state.open_with_options(tree, options)? {
+                self.waits.run_due_work();
+            }
+            Ok(())
         })
     }
 

@@ -151,6 +151,7 @@ const KEY_SHOWN_MAX: usize = 64;
 
 /// Damage found in a file: the offset, what should be there and what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Corruption {
     /// Where the damaged structure starts, in bytes from the start of the file.
     pub offset: u64,
@@ -283,8 +284,9 @@ impl fmt::Display for Error {
             Self::InvalidArgument { what, reason } => write!(f, "invalid {what}: {reason}"),
             Self::Locked { path } => write!(
                 f,
-                "{} is locked: another process has this database open, or uses this backup; to write, close it there, \
-                 or wait; to read meanwhile, use `Access::Follow` (commands such as `get`, `scan`, `stats` do)",
+                "{} is locked: another process, or another handle in this one, has this database open, or uses this \
+                 backup; to write, close it there, or wait; to read meanwhile, use `Access::Follow` (commands such as \
+                 `get`, `scan`, `stats` do)",
                 path.display()
             ),
             Self::NotFound { path } => {

@@ -26,6 +26,7 @@ pub struct Ingest {
 
 /// What an ingest has written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct IngestReport {
     /// Entries.
     pub entries: u64,

@@ -191,7 +191,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Keyspace::get`].
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: impl IntoIterator<Item = K>) -> Result<Vec<Option<Value>>> {
-        let snapshot = self.handle.open_snapshot(Holder::Snapshot);
+        let snapshot = self.handle.open_snapshot(Holder::MultiGet);
         self.handle.engine.reader.multi_get(&self.tree, keys, snapshot.sight())
     }
 

@@ -54,7 +54,8 @@ impl Keyspace {
     pub fn put_reader_with(&self, key: impl AsRef<[u8]>, mut value: impl Read, durability: Durability) -> Result<()> {
         let engine = &self.handle().engine;
         put_large(&engine.committer, self.tree(), key.as_ref(), &mut value, durability)?;
-        engine.waits.run_due_work()
+        engine.waits.run_due_work();
+        Ok(())
     }
 
     /// The newest value of `key`, to be read piece by piece. What is written later does not change it.

@@ -268,7 +268,7 @@ pub struct SnapshotStats {
     pub seqno: SeqNo,
     /// How many milliseconds it has been open.
     pub age_ms: u64,
-    /// `snapshot`, `iterator` or `transaction`.
+    /// `snapshot`, `iterator`, `transaction`, or `multi_get` while such a call runs.
     pub kind: &'static str,
 }
 
@@ -438,6 +438,7 @@ impl SnapshotStats {
                 Holder::Snapshot => "snapshot",
                 Holder::Iterator => "iterator",
                 Holder::Transaction => "transaction",
+                Holder::MultiGet => "multi_get",
             },
         };
         engine.snapshots.describe().into_iter().map(describe).collect()

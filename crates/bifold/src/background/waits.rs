@@ -27,9 +27,8 @@ const NOBODY_WORKS: &str = "nobody was at work and no change was notified";
 
 /// Does all background work that is due, in the calling thread.
 pub(crate) trait DueWork: Send + Sync {
-    /// # Errors
-    /// None of a job: its failure poisons the database, and the next commit reports that.
-    fn run_due_work(&self) -> Result<()>;
+    /// A job that fails poisons the database, and the next commit reports that.
+    fn run_due_work(&self);
 
     /// Writes the oldest memtable of a tree if no more may wait to be written, unless another thread does or there is
     /// no room for it. A failure is noted as that of any flush: the next commit reports it.
@@ -56,12 +55,11 @@ impl Waits {
         self.in_caller.get().is_some()
     }
 
-    /// Does what is due in the calling thread, if callers do that.
-    ///
-    /// # Errors
-    /// Those of [`DueWork::run_due_work`].
-    pub fn run_due_work(&self) -> Result<()> {
-        self.in_caller.get().and_then(Weak::upgrade).map_or(Ok(()), |works| works.run_due_work())
+    /// Does what is due in the calling thread, if callers do that: see [`DueWork::run_due_work`].
+    pub fn run_due_work(&self) {
+        if let Some(works) = self.in_caller.get().and_then(Weak::upgrade) {
+            works.run_due_work();
+        }
     }
 
     /// Flushes a tree with too many memtables in the calling thread, if callers do that: see [`DueWork::flush_full`].
@@ -88,7 +86,7 @@ impl Waits {
             }
             self.health.writable()?;
             if self.works_in_caller() {
-                self.run_due_work()?;
+                self.run_due_work();
                 self.health.writable()?;
                 let is_running = self.work.look(|state| state.running > 0);
                 if !is_running && self.signal.epoch() == seen {
@@ -155,7 +153,7 @@ impl Waits {
             self.health.writable()?;
             if self.works_in_caller() {
                 self.work.doubt();
-                self.run_due_work()?;
+                self.run_due_work();
                 self.health.writable()?;
                 break;
             }

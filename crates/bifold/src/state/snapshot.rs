@@ -39,6 +39,8 @@ pub(crate) enum Holder {
     Iterator,
     /// A [`crate::Transaction`].
     Transaction,
+    /// A call of [`multi_get`](crate::Keyspace::multi_get), until it returns.
+    MultiGet,
 }
 
 /// The open snapshots of a database.

@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use bifold_contract::Result;
-
 use super::{Scheduler, choice::Role};
 use crate::{
     background::waits::DueWork,
@@ -12,7 +10,7 @@ use crate::{
 };
 
 impl DueWork for Scheduler {
-    fn run_due_work(&self) -> Result<()> {
+    fn run_due_work(&self) {
         self.health.guard("background work in a caller's thread", || {
             while self.health.writable().is_ok()
                 && let Some(task) = self.take_task(Role::Alone)
@@ -21,7 +19,6 @@ impl DueWork for Scheduler {
             }
         });
         self.events.tell();
-        Ok(())
     }
 
     fn flush_full(&self, tree: &Arc<Tree>) {

@@ -87,7 +87,7 @@ impl Ingests {
         }
         self.committer.pace.update_of(&[run.tree.keyspace]);
         self.work.look_at(&[run.tree.keyspace]);
-        self.waits.run_due_work()?;
+        self.waits.run_due_work();
         Ok(IngestReport { entries: run.count, bytes: run.bytes, tables, level })
     }
 
