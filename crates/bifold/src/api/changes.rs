@@ -78,7 +78,8 @@ pub enum ChangeKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// Its number. Those of a commit follow each other.
+    /// Its number. Those of a commit follow each other. Between commits there may be gaps: where GC has moved a value,
+    /// and large ones before and after an ingest.
     pub seqno: SeqNo,
     /// The name of the keyspace; `None` if that was dropped since.
     pub keyspace: Option<String>,

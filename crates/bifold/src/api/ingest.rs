@@ -108,8 +108,8 @@ impl Ingest {
     }
 
     /// Makes all entries visible in one step. They are durable when this returns, and so is everything that was
-    /// committed before. Commits wait for the end of it: about two syncs, and the flush of what a memtable has between
-    /// the first key and the last one.
+    /// committed before. Without entries it commits nothing and makes nothing durable. Commits wait for the end of it:
+    /// about two syncs, and the flush of what a memtable has between the first key and the last one.
     ///
     /// # Errors
     /// I/O errors; [`InvalidArgument`](crate::Error::InvalidArgument) after a call that has failed;

@@ -118,6 +118,7 @@ const LAST_COMMITS: Test = Test::Integration("bifold", "all", "notices::what_is_
 const LATER_NOTICES: Test = Test::Unit("bifold", "notices::tests::a_sync_that_ends");
 const ANOTHER_HISTORY: Test = Test::Integration("bifold", "all", "followers::another_history");
 const REMOVED_PIN: Test = Test::Unit("bifold-io", "pins::tests::a_pin_that_somebody");
+const BACKED_UP_LOGS: Test = Test::Integration("bifold", "all", "backups::damage::a_damaged_log");
 const CUT_FILES: Test = Test::Integration("bifold", "all", "backups::followed::a_value_file");
 const OLDER_MANIFESTS: Test = Test::Integration("bifold", "all", "salvage_database::trust::a_manifest");
 const MISSING_FILES: Test = Test::Integration("bifold", "all", "salvage_database::what_comes_back");
@@ -254,6 +255,7 @@ pub const ALL: &[Planted] = &[
     bug("checkpoint_one_device", CHECKPOINTS),
     bug("backup_record_first", BACKUPS),
     bug("backup_by_number", BACKUPS),
+    bug("backup_trusts_logs", BACKED_UP_LOGS),
     bug("prune_by_number", BACKUPS),
     bug("delete_before_sync", BACKUPS),
     bug("delete_without_asking", FOLLOWERS),

@@ -7,10 +7,12 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use bifold_contract::{Error, IoSource, LargeFileMeta, Result, TableMeta, ValueFileMeta, planted};
+use bifold_contract::{Corruption, Error, IoSource, LargeFileMeta, Result, TableMeta, ValueFileMeta, planted};
 use bifold_format::{
     backup::{self as format, CHUNK_BYTES, GenerationRecord, StoredFile, chunk_sum},
+    frame::FILE_HEADER_BYTES,
     manifest, names,
+    walk::{Met, Walk},
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Reader, Together, Writer, rate::RateBudget};
@@ -22,7 +24,9 @@ use super::{
 };
 use crate::{
     api::checkpoint::{self, Plan},
+    commit::wal::LogFile,
     engine::Engine,
+    state::recover::check_header,
 };
 
 /// The sums of a file's chunks.
@@ -166,6 +170,7 @@ impl Making<'_> {
             files.push(file);
         }
         for (log, reader) in &plan.logs {
+            self.check_log(*log, reader)?;
             files.push(self.copy(&names::log(log.id), log.bytes, reader)?);
         }
         known.set(sums);
@@ -228,9 +233,34 @@ impl Making<'_> {
                 return Ok(same);
             }
         }
+        // The check reads all of it at once.
+        self.rate.acquire(bytes, || self.engine.health.open())?;
         self.checked.check(&self.engine.dir, name)?;
         let reader = self.engine.dir.open(name)?;
         self.copy(name, bytes, &reader)
+    }
+
+    /// Checks every record of a log. An open database writes its logs and does not read them, so nobody else would
+    /// notice damage before the backup is needed.
+    fn check_log(&self, log: LogFile, reader: &Reader) -> Result<()> {
+        self.rate.acquire(log.bytes, || self.engine.health.open())?;
+        let damage = |at| {
+            let damage = Corruption::new(at, "log record", "a whole record", "one that does not check");
+            Err(damage.of(reader.path()))
+        };
+        if log.bytes > FILE_HEADER_BYTES as u64 && !check_header(reader, log.id, log.bytes)? {
+            return damage(0);
+        }
+        let mut walk = Walk::new(log.id, FILE_HEADER_BYTES as u64, log.bytes);
+        let read = |buffer: &mut [u8], at: u64| reader.read_at(buffer, at, IoSource::Maintenance);
+        loop {
+            match walk.step(read)? {
+                Met::Record(..) => {}
+                Met::End => return Ok(()),
+                Met::Torn(_) | Met::Damaged { .. } if planted!("backup_trusts_logs") => return Ok(()),
+                Met::Torn(offset) | Met::Damaged { offset, .. } => return damage(offset),
+            }
+        }
     }
 
     /// Copies the first `bytes` of a file into the repository.

@@ -10,7 +10,8 @@ use bifold_format::backup::GenerationRecord;
 #[non_exhaustive]
 pub struct BackupOptions {
     /// At most this many bytes are read a second, so that others have the rest of the disk; 0 counts as 1. `None`, the
-    /// default: no limit.
+    /// default: no limit. A file that is new is read twice: to check it, at once after a wait for its length, and to
+    /// copy it.
     pub bytes_per_second: Option<u64>,
 }
 

@@ -135,6 +135,27 @@ fn a_damaged_database_is_not_backed_up_and_older_generations_stay() {
     }
 }
 
+/// An open database does not read its logs: only their next opening would notice.
+#[test]
+fn a_damaged_log_is_not_backed_up() {
+    let dir = TempDir::new();
+    let (db, repository) = repository(&dir, PlacementKind::Inline);
+    let value = [7; 400];
+    let holds_it = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        let at = bytes.windows(value.len()).position(|bytes| bytes == value);
+        at.filter(|_| path.extension().is_some_and(|end| end == "log"))
+    };
+    let logs = paths(&dir.join("db"));
+    let (log, at) = logs.iter().find_map(|path| Some((path, holds_it(path)?))).expect("it is in a log");
+    flip(log, at + 100);
+    let error = db.backup(&repository).unwrap_err();
+    assert!(error.is_corruption() && error.path() == Some(log), "{error}");
+    assert_eq!(Backup::open(&repository).unwrap().generations().unwrap().len(), 2);
+    flip(log, at + 100);
+    assert_eq!(db.backup(&repository).unwrap().number, 3);
+}
+
 #[test]
 fn a_full_disk_is_a_clear_error_and_loses_nothing() {
     let dir = TempDir::new();
