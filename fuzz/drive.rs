@@ -11,6 +11,7 @@ use bifold_format::{
     block::{self, BlockCursor, heads, sealed, search},
     checksum::checksum,
     filter::{Filter, key_hash, key_hashes},
+    forward,
     frame::{self, Before},
     large,
     log::{self, LogReader, Tail},
@@ -156,6 +157,17 @@ pub fn drop_block(body: &[u8]) {
     assert_eq!((record.kind, record.seqno, sorted::drop_totals(record.body())), (ValueKind::Drops, 14, Ok(totals)));
     let mut read = Vec::new();
     assert_eq!((sorted::decode_drops(record.body(), |seqno| read.push(seqno)), read), (Ok(()), seqnos));
+}
+
+/// The body of a record of forwards.
+pub fn forwards(body: &[u8]) {
+    let Ok(forwards) = forward::decode(body) else { return };
+    assert!(forwards.outputs.len() + forwards.rows.len() <= body.len(), "more elements than bytes");
+    let mut again = Vec::new();
+    forward::encode(&mut again, PLACE, 14, &forwards);
+    let record = record(&again);
+    assert_eq!((record.kind, record.seqno), (ValueKind::Forwards, 14));
+    assert_eq!(forward::decode(record.body()), Ok(forwards));
 }
 
 /// The body of a sorted table's properties.

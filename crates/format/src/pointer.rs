@@ -12,7 +12,7 @@ use crate::{
 /// No file is this long, so adding to an offset never overflows.
 const OFFSET_MAX: u64 = 1 << 62;
 
-/// The longest encoded pointer, in bytes: two numbers of 64 bits and two of 32.
+/// No encoded pointer is longer, in bytes: two numbers of at most 64 bits and two of 32.
 pub const POINTER_BYTES_MAX: usize = 2 * VARINT_BYTES_MAX + 2 * 5;
 
 /// Appends the encoded form.

@@ -96,6 +96,8 @@ const TOTALS: &[(&str, &[(&str, &str)])] = &[
             ("syscalls", "processes killed at a system call"),
             ("syscalls", "recoveries killed at a system call"),
             ("syscalls", "recoveries from those killed too"),
+            ("beside", "readers killed"),
+            ("beside", "writers killed"),
         ],
     ),
     ("bit flips and truncations", &[("bitflip", "bit flips"), ("bitflip", "truncations")]),

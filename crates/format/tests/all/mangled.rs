@@ -12,6 +12,7 @@ use bifold_format::{
     block::{BlockBuilder, sealed},
     compression::{Compression, Compressor},
     filter::{FilterBuilder, HASH_BITS, key_hash},
+    forward::{self, Forwards, Row},
     frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES},
     large,
     log::{self, Before, LogEncoder},
@@ -219,7 +220,7 @@ fn value_files() {
 
 /// The bodies of records without a key: kind, method and a key length of one byte come before them.
 #[test]
-fn drop_files_and_sorted_tables() {
+fn drop_files_forwards_and_sorted_tables() {
     let body = |record: &[u8]| record[HEADER_BYTES + 3..record.len() - TRAILER_BYTES].to_vec();
     let mut bytes = Vec::new();
     let seqnos = (0..40).map(|n| 1000 + n * n * n).chain([1 << 55]).collect();
@@ -232,6 +233,11 @@ fn drop_files_and_sorted_tables() {
         sorted::SortedProperties { epoch: 3, values_end: 1 << 24, aliases, regarded: vec![17, 400, 1 << 40] };
     sorted::encode_properties(&mut bytes, (9, 4000), &properties);
     survive(&body(&bytes), drive::sorted_properties);
+
+    let mut bytes = Vec::new();
+    let rows = (0..40).map(|n| Row { from: n * 1000, to: 40_000 - n * 100, output: (n % 3) as u16 }).collect();
+    forward::encode(&mut bytes, (9, 4000), 14, &Forwards { outputs: vec![15, 16, 1 << 40], rows });
+    survive(&body(&bytes), drive::forwards);
 
     let mut builder = sorted::SortedIndexBuilder::default();
     (1..20u64).for_each(|n| builder.add(format!("key{n:04}").as_bytes(), 1000 - n, n * 8192));
