@@ -20,6 +20,7 @@ use bifold_contract::{Corruption, Error, FileId, LogFloor, Result, SeqNo, plante
 use bifold_format::{checksum::checksum, frame::FILE_HEADER_BYTES, names};
 use bifold_io::{Dir, Env, LockMode, fs, machine};
 use bifold_values::{
+    logs::{FoundLog, FoundLogs, NUMBERS_AHEAD_MAX, each_record},
     parts::{
         budget::Memory,
         large_files::LargeFiles,
@@ -33,10 +34,10 @@ use bifold_values::{
 
 use crate::{
     core::{Core, Numbers, Snapshots, Upto, hold},
-    found::{Files, Found, FoundLog, NUMBERS_AHEAD_MAX, each_record, entry_of},
+    found::{Files, entry_of, find_logs},
     index::{Entry, ForeignIndex, ForeignView, MARK_KEY, Mark},
     layers::Layers,
-    log::{KEYSPACE, Log},
+    log::{KEYSPACE, Log, LogFile},
     manifest::{Manifest, Recorded, whole},
     options::{Options, Placement},
 };
@@ -66,7 +67,7 @@ pub(crate) fn open<I: ForeignIndex>(env: &Env, path: &Path, index: I, options: O
     let marked = marked(&index, &recorded)?;
     let logs: Vec<FileId> = files.logs.iter().copied().filter(|&id| id >= recorded.log_floor.log).collect();
     let upto = (recorded.flushed, marked);
-    let found = Found::find(&dir, &values, (&logs, recorded.log_floor), upto, recorded.next_file)?;
+    let found = find_logs(&dir, &values, (&logs, recorded.log_floor), upto, recorded.next_file)?;
     numbers.raise_above(found.last_file);
     values.finish_recovery(found.next - 1, found.durable)?;
     let (manifest, log) = finish(&dir, (&recorded, &found), &values, &numbers)?;
@@ -209,7 +210,7 @@ fn values_of(
 /// Truncates the logs, begins the next one, and writes a manifest that records everything that stays.
 fn finish(
     dir: &Dir,
-    (recorded, found): (&Recorded, &Found),
+    (recorded, found): (&Recorded, &FoundLogs),
     values: &ValueStore,
     numbers: &Numbers,
 ) -> Result<(Manifest, Log)> {
@@ -218,9 +219,10 @@ fn finish(
     let unnamed = found.logs.iter().filter(|log| log.durable_bytes == 0);
     name_again(dir, &unnamed.map(|log| names::log(log.id)).collect::<Vec<_>>())?;
     let id = numbers.take();
-    let log = Log::begin(dir, id, found.next, found.files())?;
+    let earlier = found.logs.iter().map(|log| LogFile { id: log.id, first: log.first, bytes: log.bytes }).collect();
+    let log = Log::begin(dir, id, found.next, earlier)?;
     dir.sync()?;
-    let floor = found.floor().unwrap_or_else(|| log.floor_at(id));
+    let floor = found.logs.first().map_or_else(|| log.floor_at(id), FoundLog::floor);
     let now = whole(recorded.placement, recorded.flushed, (numbers.next(), floor), values.recorded());
     Ok((Manifest::create(dir, recorded, &now)?, log))
 }
@@ -250,7 +252,7 @@ impl<I: ForeignIndex> Core<I> {
     }
 
     /// Brings the index to where the logs are. It has all commits up to `flushed`, and of later ones some.
-    fn replay(&self, found: &Found, flushed: SeqNo) -> Result<()> {
+    fn replay(&self, found: &FoundLogs, flushed: SeqNo) -> Result<()> {
         for log in &found.logs {
             each_record(&self.dir, log, |record| {
                 let mut entries: Vec<(Vec<u8>, Entry)> = Vec::new();

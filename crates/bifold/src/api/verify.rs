@@ -23,10 +23,13 @@ use bifold_io::{
     fs::{Appending, CatchUp, FileLock},
     pins::Pin,
 };
-use bifold_values::parts::{
-    budget::Memory,
-    large_files,
-    value_files::{self, FileAccess, restore_names},
+use bifold_values::{
+    logs::LogSpan,
+    parts::{
+        budget::Memory,
+        large_files,
+        value_files::{self, FileAccess, restore_names},
+    },
 };
 
 use crate::{
@@ -36,7 +39,7 @@ use crate::{
         follow::{log_spans, patiently},
         numbers::Numbers,
         presets::OwnPlacements,
-        recover::{Files, LogSpan, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
+        recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
     },
 };
 

@@ -22,7 +22,7 @@ use bifold_format::{
     walk::{Met, Walk},
 };
 use bifold_io::Dir;
-use bifold_values::parts::large_files::LargeFile;
+use bifold_values::{logs::check_header, parts::large_files::LargeFile};
 
 use self::ingests::KeptIngest;
 pub(crate) use self::ingests::arrived_ingests;
@@ -30,10 +30,7 @@ use super::{
     kept_large::{self, KeptLarge},
     wal::LogFile,
 };
-use crate::{
-    api::changes::RetainChanges,
-    state::recover::{Files, check_header},
-};
+use crate::{api::changes::RetainChanges, state::recover::Files};
 
 /// Enough of a log to see whether its changes are kept.
 const HEAD_BYTES: usize = 512;

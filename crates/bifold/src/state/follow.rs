@@ -38,7 +38,10 @@ use bifold_contract::{Corruption, Error, FileId, Result, SeqNo, planted};
 use bifold_format::{frame::FILE_HEADER_BYTES, names};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::CatchUp};
-use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
+use bifold_values::{
+    logs::LogSpan,
+    parts::{budget::Memory, unsynced::Unsynced},
+};
 
 use self::{manifest::ManifestPlace, pinned::ReaderPin};
 use crate::{
@@ -52,7 +55,7 @@ use crate::{
     state::{
         manifest::ManifestFile,
         numbers::Numbers,
-        recover::{Files, LogSpan, Logs, ManifestState, Replay, dir_of, is_any_there},
+        recover::{Files, Logs, ManifestState, Replay, dir_of, is_any_there},
         time::Time,
         tree::Tree,
     },

@@ -33,15 +33,18 @@ use bifold_format::{
     names::{self, FileKind},
 };
 use bifold_io::{Dir, Env, LockMode, fs::FileLock, pins::Pins};
-use bifold_values::parts::{
-    unsynced::Unsynced,
-    value_files::{FileAccess, restore_names},
+use bifold_values::{
+    logs::LogSpan,
+    parts::{
+        unsynced::Unsynced,
+        value_files::{FileAccess, restore_names},
+    },
 };
 
 use self::finish::{finish, frozen_logs, release_reserve};
 pub(crate) use self::{
     files::Files,
-    logs::{LogSpan, Logs, check_header},
+    logs::Logs,
     replay::Replay,
     state::{KeyspaceState, ManifestState, read_manifest, read_whole},
 };

@@ -8,9 +8,9 @@ use bifold_format::{
     walk::{Met, Walk},
 };
 use bifold_io::{Dir, Reader};
+use bifold_values::logs::check_header;
 
 use super::{Change, change_of};
-use crate::state::recover::check_header;
 
 /// How far the file of an ingest is read.
 pub(crate) struct AtIngest {

@@ -3,6 +3,7 @@
 use bifold_contract::{Corruption, FileId, Result, planted};
 use bifold_format::names::{self, FileKind};
 use bifold_io::Dir;
+use bifold_values::logs::NUMBERS_AHEAD_MAX;
 
 /// The files of a directory by kind.
 #[derive(Debug, Default)]
@@ -17,10 +18,6 @@ pub(crate) struct Files {
     /// The largest number in any name.
     pub last: FileId,
 }
-
-/// No session begins more files than this before its next edit, which records their numbers. A file with a larger
-/// number does not belong to this database. Numbers after it must not be handed out, or they would run out one day.
-pub(super) const NUMBERS_AHEAD_MAX: FileId = 1 << 32;
 
 impl Files {
     /// Checks that no name has a number far from those that the manifest knows. `next` is the first free number.

@@ -5,13 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use bifold_contract::{Error, FileId, Result, SeqNo, planted};
 use bifold_format::{frame::FILE_HEADER_BYTES, names};
 use bifold_io::Dir;
-use bifold_values::parts::value_files::name_again;
+use bifold_values::{logs::FoundLog, parts::value_files::name_again};
 
-use super::{
-    files::Files,
-    logs::{FoundLog, Logs},
-    state::ManifestState,
-};
+use super::{files::Files, logs::Logs, state::ManifestState};
 use crate::{
     commit::{
         kept_large,

@@ -11,12 +11,12 @@ use bifold_format::{
     log::{LogRecord, Operation},
     names,
 };
-use bifold_values::placement::{Replayed, WriteOp};
-
-use super::{
-    files::Files,
-    logs::{FoundLog, Logs, each_record},
+use bifold_values::{
+    logs::{FoundLog, each_record},
+    placement::{Replayed, WriteOp},
 };
+
+use super::{files::Files, logs::Logs};
 use crate::{
     api::options::Access,
     background::flush::Flusher,
