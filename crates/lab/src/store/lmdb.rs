@@ -4,7 +4,7 @@
 //! commit for a write or a batch, a read transaction for a read or a scan. There is no cache but the system's page
 //! cache, which no budget bounds, no compression, no background thread and one writer at a time.
 //!
-//! Of its flags `NO_READ_AHEAD` is used, which LMDB recommends for data larger than memory: without it a load of 2 GB
+//! Of its flags `NO_READ_AHEAD` is used, which LMDB suggests for data larger than memory: without it a load of 2 GB
 //! in 768 MiB read 654 GB in 14 minutes and was not done. And `NO_SYNC`, for writes that are not synced ([`Sync`]).
 //! `WRITE_MAP`, faster by LMDB's word, lets a stray pointer of the program damage the file, so it is not the default.
 

@@ -65,7 +65,7 @@ pub struct RocksBlobs {
     /// Compactions move values out of this share of the blob files, the oldest.
     pub gc_age_cutoff: f64,
     /// Compactions start for GC when this share of the bytes of those files is garbage. RocksDB's default of 1 never
-    /// starts one, and space grows without bound: 0.5 allows them twice their live bytes.
+    /// starts one, and a blob file stays while one value in it is needed: 0.5 allows them twice their live bytes.
     pub gc_force_threshold: f64,
 }
 
