@@ -19,8 +19,8 @@ use bifold_contract::{FileId, Value, planted};
 use bifold_io::striped::Striped;
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
-/// Memory a block takes besides its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal
-/// and what the allocator rounds up.
+/// Memory that a block takes in addition to its bytes: key and entry in the cache's tables (about 80 B), reference
+/// counts, seal and what the allocator rounds up.
 const ENTRY_OVERHEAD_BYTES: u64 = 128;
 
 /// A typical block size; sets the initial size of the cache's tables.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   create ──▶ appended to ──▶ drained ──▶ reclaimed ──▶ deleted
-//!              (recorded by the  (all that   (no snapshot and
-//!               next edit)       lived moved) no log needs it)
+//!              (recorded by the  (all that   (no snapshot needs it,
+//!               next edit)       lived moved) the copies are durable)
 //! ```
 //!
 //! Readers find a file by its number with one atomic load. A drained file stays readable until it is reclaimed: a
