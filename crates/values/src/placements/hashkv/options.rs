@@ -39,7 +39,7 @@ pub struct HashKvOptions {
     #[serde(with = "size")]
     pub group_bytes: u64,
     /// With this many groups, about, no group splits any more, and groups grow instead: 16 to 65 536. Default: 128.
-    /// Each group has a file that commits append to, which stays open.
+    /// Each group has a file that commits append to.
     pub groups_max: u32,
 }
 
