@@ -4,8 +4,8 @@
 //! nothing that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody
 //! asks for them and they age out.
 //!
-//! Others may have some of its memory while they need it more ([`BlockCache::lend`]): open transactions, repaired
-//! handles of values.
+//! Others may have some of its memory while they need it more ([`BlockCache::lend`]): open transactions, write caches,
+//! and what placements know of values that have moved (repaired handles, rows of forwarding files).
 
 use std::sync::{
     Mutex, PoisonError,

@@ -1,7 +1,7 @@
 //! The interface between the engine and a placement: where a value lives, and how its garbage is collected. What all
 //! placements do alike is in [`store`](crate::store).
 //!
-//! Flush, compaction and partition split are one operation: a sorted stream is rewritten, and each entry is **kept**
+//! Flush, compaction and the rewrite of a key range are one operation: each entry of a sorted stream is **kept**
 //! (its value perhaps moved) or **dropped**. GC is a [`GcJob`], which may ask for such a rewrite. The index learns new
 //! addresses in three ways: the rewrite returns them, a GC job commits them, or a read finds a fresher one. A placement
 //! only returns edits; only the engine applies them.
