@@ -19,10 +19,10 @@ use zstd::bulk;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// Not at all.
+    /// Not at all. The default.
     #[default]
     None,
-    /// LZ4: fast, modest ratio.
+    /// LZ4 blocks: fast, modest ratio.
     Lz4,
     /// Zstandard, level 1: smaller, slower.
     Zstd,
@@ -65,7 +65,7 @@ impl Method {
     }
 }
 
-/// Compresses blocks one after the other, with reusable memory.
+/// Compresses blocks or values one after the other, with reusable memory.
 pub struct Compressor {
     compression: Compression,
     zstd: Option<bulk::Compressor<'static>>,
@@ -91,7 +91,8 @@ impl Compressor {
         }
     }
 
-    /// Replaces `out[start..]` with its compressed form if that saves enough. Returns how it is stored now.
+    /// Replaces `out[start..]` with its compressed form if that is at least an eighth shorter. Returns how it is stored
+    /// now.
     ///
     /// # Panics
     /// If `start` is past the end of `out`.

@@ -6,11 +6,14 @@
 //! | [`checksum`] | checksums bound to a position in a file | |
 //! | [`names`] | file names | |
 //! | [`frame`] | records of append-only files; how a torn one differs from a damaged one | `docs/formats/log.md` |
+//! | [`walk`] | walks the records of a file, whatever it contains | |
 //! | [`log`] | the commit log | `docs/formats/log.md` |
 //! | [`manifest`] | the manifest | `docs/formats/manifest.md` |
 //! | [`mod@pointer`] | addresses of values | `docs/formats/pointer.md` |
 //! | [`block`], [`filter`], [`table`], [`compression`] | sorted tables | `docs/formats/table.md` |
 //! | [`value`] | separated values | `docs/formats/value.md` |
+//! | [`sorted`] | drop-keys, and the index of a sorted table of values | `docs/formats/value.md` |
+//! | [`forward`] | where values have moved | `docs/formats/value.md` |
 //! | [`large`] | large values | `docs/formats/large.md` |
 //! | [`backup`] | generations of a backup | `docs/formats/backup.md` |
 //!

@@ -1,4 +1,4 @@
-//! What value files contain besides values: drop-keys, and the index of a sorted table. Page:
+//! What value files contain that is no value: drop-keys, and the index of a sorted table. Page:
 //! `docs/formats/value.md`.
 //!
 //! ```text
@@ -18,8 +18,8 @@
 //!
 //! A drop-key is the **number** of the version that was dropped, not its key (NovKV §III-B records keys): of two
 //! versions of one key in one file it must be known which one is dropped, and numbers take a byte or two where keys
-//! take thirty. The index has an entry for every few KiB of values: which version begins that stretch. Apart
-//! from it, a search needs only the stretch itself. There is no filter, because only what exists is searched for (NovKV
+//! take thirty. The index has an entry for every few KiB of values: which version begins that stretch. A
+//! search reads the index and one stretch. There is no filter, because only what exists is searched for (NovKV
 //! §III-A.2).
 
 use bifold_contract::{Corruption, FileId, SeqNo};

@@ -323,7 +323,7 @@ pub fn encode_tag(out: &mut Vec<u8>, (file, offset): (FileId, u64), seqno: SeqNo
     frame::finish(out, start, file, offset, seqno, Before::Unsynced);
 }
 
-/// Appends a record with `value`, compressed where that saves enough.
+/// Appends a record with `value`, compressed if that is at least an eighth shorter. It will be at `offset` of `file`.
 pub fn encode_value(
     out: &mut Vec<u8>,
     (file, offset): (FileId, u64),

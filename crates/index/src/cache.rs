@@ -4,8 +4,8 @@
 //! nothing that is still in use. Blocks of deleted files are not purged: file ids are never used again, so nobody
 //! asks for them and they age out.
 //!
-//! Others may have some of its memory while they need it more ([`BlockCache::lend`]): open transactions, repaired
-//! handles of values.
+//! Others may have some of its memory while they need it more ([`BlockCache::lend`]): open transactions, write caches,
+//! and what placements know of values that have moved (repaired handles, rows of forwarding files).
 
 use std::sync::{
     Mutex, PoisonError,
@@ -19,8 +19,8 @@ use bifold_contract::{FileId, Value, planted};
 use bifold_io::striped::Striped;
 use quick_cache::{OptionsBuilder, Weighter, sync::Cache};
 
-/// Memory a block takes besides its bytes: key and entry in the cache's tables (about 80 B), reference counts, seal
-/// and what the allocator rounds up.
+/// Memory that a block takes in addition to its bytes: key and entry in the cache's tables (about 80 B), reference
+/// counts, seal and what the allocator rounds up.
 const ENTRY_OVERHEAD_BYTES: u64 = 128;
 
 /// A typical block size; sets the initial size of the cache's tables.

@@ -1,4 +1,4 @@
-//! What the processor is told.
+//! Prefetching into the processor's caches.
 
 /// A cache line.
 pub const LINE_BYTES: usize = 64;

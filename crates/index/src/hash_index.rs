@@ -63,20 +63,20 @@ const MIXES: [u64; WAYS_MAX as usize] = [
 const CHAINED_MAX: [f64; WAYS_MAX as usize] = [0.42, 0.27, 0.20, 0.165, 0.14, 0.125, 0.11, 0.10];
 
 /// Options of the hash index over level 0 (UniKV §III-B). It takes some 10 bytes of memory for each key in level 0, or
-/// 16 if the same keys are in many runs, within the share of `memory_limit` that indexes and filters have; where that
-/// has no room, there is none, and reads ask every run.
+/// 16 if the same keys are in many runs, within the share of `memory_limit` that indexes and filters have. If that has
+/// no room, there is no index, and reads ask every run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashIndexOptions {
-    /// Buckets per key (the paper's n): 1 to 8.
+    /// In how many buckets a key may be (the paper's n): 1 to 8. Default: 4.
     pub ways: u32,
-    /// Bits of an entry that distinguish keys: 1 to 32.
+    /// Bits of an entry that distinguish keys: 1 to 32. Default: 16. With fewer, more runs are searched in vain.
     pub tag_bits: u32,
-    /// Bits of an entry that distinguish runs: 1 to 32; with the tag's at most 48, since the rest leads to the next
-    /// entry of a chain. More runs than they can tell are searched without the index.
+    /// Bits of an entry that distinguish runs: 1 to 32; together with the tag's at most 48, since the rest leads to the
+    /// next entry of a chain. Default: 16. If level 0 has more runs than they can number, it has no index.
     pub run_bits: u32,
     /// Whether the hashes of keys are written with their table, 8 bytes each, so that opening a database need not
-    /// read all keys of level 0.
+    /// read all keys of level 0. Default: true.
     pub written: bool,
 }
 

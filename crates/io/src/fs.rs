@@ -19,7 +19,7 @@ use std::{
 
 use bifold_contract::{Error, Result};
 
-/// A file system. All errors are [`Error::Io`] and name the operation and the path.
+/// A file system. All errors are [`Error::Io`], which names the operation and the path, unless a method says otherwise.
 pub trait FileSystem: Send + Sync + Debug {
     /// Creates a new, empty file for appending. Fails when the file exists.
     ///

@@ -23,6 +23,8 @@
 //! | [`striped`] | counters that many threads add to |
 //! | `scratch` | a buffer of each thread |
 //! | [`rate`] | a byte budget per second, shared by background jobs |
+//! | `own` | copies a file that has other names, before it is changed |
+//! | `allocator` | what the allocator keeps of freed memory |
 
 mod allocator;
 pub mod clock;
@@ -55,7 +57,8 @@ pub use fs::{FileSystem, LockMode, ReadFile, WriteFile};
 pub use opener::Opener;
 pub use scratch::{SCRATCH_BYTES, with_scratch};
 
-/// Everything the engine takes from its surroundings.
+/// Everything the engine takes from its surroundings: files, time, threads. [`Env::system`] has the real ones. Tests
+/// pass a file system in memory, one that fails chosen calls, or a clock that they advance.
 #[derive(Clone, Debug)]
 pub struct Env {
     /// The file system.

@@ -13,8 +13,9 @@
 //!   such file. If it looks later, it finds the pin.
 //! * **A pin that has lost its name holds nothing.** Somebody has removed it, usually with the whole directory, and a
 //!   writer that looks there finds no reader. Its reader notices when it says what it needs.
-//! * **What a reader needs is three numbers** ([`Need`]): the position in the manifest that it has read up to, and the
-//!   first file number that is too large for it. It needs files removed after that position and with smaller numbers.
+//! * **What a reader needs is three numbers** ([`Need`]): the manifest, the offset up to which the reader has read it,
+//!   and the first file number that is too large for the reader. It needs files with smaller numbers that were removed
+//!   after that offset.
 //! * **The writer never waits.** It keeps the names of held files, and asks again when it removes the next file, when
 //!   its statistics are read, and when it is opened or closed.
 //! * **Reader and writer may be different users.** So a pin, and the directory of pins, get the permissions of the

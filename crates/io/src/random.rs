@@ -21,7 +21,7 @@ impl Random {
     /// The numbers of `seed`. Neighbouring seeds have nothing in common.
     #[must_use]
     pub const fn new(seed: u64) -> Self {
-        // Without mixing, seeds 0 and `STEP` would walk the same path one step apart.
+        // Without mixing, seeds 0 and `STEP` would return the same numbers, shifted by one step.
         Self { state: mix(seed ^ STEP) }
     }
 

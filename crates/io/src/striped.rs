@@ -19,7 +19,7 @@ const OWNED: usize = u32::BITS as usize;
 /// Lines that other threads share.
 const SHARED: usize = 16;
 
-/// A line of its own even where the processor fetches lines in pairs.
+/// A cache line of its own, even where the processor fetches two adjacent lines at once.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Line<const N: usize>([AtomicU64; N]);

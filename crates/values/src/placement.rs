@@ -1,7 +1,7 @@
 //! The interface between the engine and a placement: where a value lives, and how its garbage is collected. What all
 //! placements do alike is in [`store`](crate::store).
 //!
-//! Flush, compaction and partition split are one operation: a sorted stream is rewritten, and each entry is **kept**
+//! Flush, compaction and the rewrite of a key range are one operation: each entry of a sorted stream is **kept**
 //! (its value perhaps moved) or **dropped**. GC is a [`GcJob`], which may ask for such a rewrite. The index learns new
 //! addresses in three ways: the rewrite returns them, a GC job commits them, or a read finds a fresher one. A placement
 //! only returns edits; only the engine applies them.
@@ -13,9 +13,11 @@
 //! | [`Rewriter::keep`] | – | – | – | known handles | moves values | separates at L0→L1 | newer address |
 //! | [`Rewriter::discard`] | – | dead bytes | – | drop-keys | garbage counters | garbage counters | pointers |
 //! | [`Placement::read`] | – | by address | by address | by epoch, by key | by address | by address | by forwards |
-//! | [`Placement::pick`] | – | log tail | group, cold file | by valid rate | large logs; tags | key range | by age |
+//! | [`Placement::pick`] | – | oldest files | group; log | by valid rate | large logs; tags | key range | by age |
 //! | concurrent jobs | – | – | – | – | logs; one rewrite | – | files |
-//! | values are moved by | – | index | the group; index | one edit | index; a rewrite | a rewrite | one edit |
+//! | address changes by | – | `relocate` | `hold_commits` | `install` | `relocate`; `rewrite` | `rewrite` | `install` |
+//!
+//! The last row names calls of [`GcContext`]. GC of the cold log of `hashkv` uses `relocate`, as `wisckey` does.
 
 mod gc;
 mod pressure;
@@ -41,7 +43,8 @@ pub struct Profile {
     /// Values of this length and above are written to a value file before the log record that points at them. `None`:
     /// commits need not call [`Placement::write`].
     pub separates_from: Option<usize>,
-    /// Commits call [`Placement::write`] for shorter values, too: it notes what they overwrite.
+    /// Commits call [`Placement::write`] for all shorter values, too: it notes what they overwrite. Otherwise they call
+    /// it for some of them, where [`Profile::learns_from_rewrites`] is set.
     pub hears_of_short_values: bool,
     /// Some values are moved or separated while streams are rewritten, so a trivial move needs the consent of
     /// [`Placement::may_move`].
@@ -55,14 +58,14 @@ pub struct Profile {
     /// While its file exists, the value of a pointer is the record at that offset of it. So [`Placement::read`] is
     /// called only when the file is deleted, where a value need not be kept.
     pub reads_by_address: bool,
-    /// The copies that GC makes while the originals exist take about this share of what the space target allows
-    /// beyond live values, in percent. GC starts when the rest of it is taken. Less than 100; a placement whose GC
-    /// runs are small has more room for garbage with less, and copies less.
+    /// The copies that GC makes while the originals exist take about this share of what the space target allows beyond
+    /// live values, in percent: 1 to 99, and other numbers count as the nearest of these. GC starts when the rest of it
+    /// is taken. With a smaller share there is more room for garbage, and GC copies less; GC runs must be small then.
     pub copies_percent: u8,
 }
 
 impl Profile {
-    /// What most placements have as [`Profile::copies_percent`].
+    /// What most placements have as [`Profile::copies_percent`]: 25.
     pub const COPIES_PERCENT: u8 = 25;
 
     /// Whether any value is ever separated, by commits or by rewrites.
@@ -79,8 +82,9 @@ pub trait Placement: Send + Sync {
     fn profile(&self) -> Profile;
 
     /// Notes one operation of a commit before it is logged. If its value is to be separated, writes the value and
-    /// returns the pointer to log instead. Called under the commit lock, in commit order. When it returns, the value
-    /// has been handed to the operating system. After an error nothing more is written.
+    /// returns the pointer to log instead. `None`: the value stays inline. Called under the commit lock, in commit
+    /// order; operands of merge operators stay inline without a call. When it returns, the value has been handed to the
+    /// operating system. After an error nothing more is written.
     ///
     /// # Errors
     /// Errors of writing the value.
@@ -118,7 +122,7 @@ pub trait Placement: Send + Sync {
     /// has moved: the index knows where to.
     ///
     /// # Errors
-    /// I/O errors, or corruption when the record there belongs to another key.
+    /// I/O errors, and corruption when the record there is damaged or belongs to another key.
     fn read(
         &self,
         files: &ValueFiles,
@@ -141,18 +145,20 @@ pub trait Placement: Send + Sync {
         None
     }
 
-    /// Whether readers have lost so much time to where values are that [`Placement::pick`] has a job which mends that.
+    /// Whether readers have lost so much time on the way to values that [`Placement::pick`] has a job which mends that.
     /// Asked when a scan begins, and by one get of some: nothing else looks for work while nothing is written.
     fn readers_ask(&self) -> bool {
         false
     }
 
-    /// Announces reads to come, in the order of the requests. Returns what is read by calls.
+    /// Announces reads to come, in the order of the requests. Returns those that are done by system calls, if any are:
+    /// neighbours share a call.
     fn prefetch(&self, files: &ValueFiles, pointers: &[Pointer]) -> Option<Stretches> {
         files.prefetch(pointers)
     }
 
-    /// At most how many bytes GC of one unit, or a rewrite that drains one file, copies.
+    /// The most bytes that GC of one unit, or a rewrite that drains one file, copies. The engine keeps so much of the
+    /// disk free for it.
     fn largest_unit(&self, files: &ValueFiles) -> u64 {
         files.largest()
     }
@@ -268,7 +274,7 @@ pub enum WriteOp<'a> {
         /// Its value.
         value: &'a [u8],
     },
-    /// A key is deleted. GC without index lookups must know.
+    /// A key is deleted, which GC without index lookups must know; or it gets a large value, which no placement has.
     Delete {
         /// The key.
         key: &'a [u8],

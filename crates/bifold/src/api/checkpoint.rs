@@ -209,7 +209,7 @@ fn end_here(engine: &Engine) -> Result<CopyEnd> {
 fn state_at(engine: &Engine, floor: LogFloor, end: &CopyEnd) -> Edit {
     let mut state = engine.state.as_edit(floor);
     state.values.added.retain(|file| end.values.contains(&file.id) || file.bytes == 0);
-    // What its logs have noted of this manifest says nothing of that one, which begins later. A reader beside a writer
+    // What its logs have noted of this manifest says nothing of that one, which begins later. A follower
     // may have met logs that the manifest, as it read it, did not know.
     let newest = end.logs.iter().map(|log| log.id + 1).max();
     state.next_file = state.next_file.max(newest);

@@ -4,7 +4,7 @@
 //! level 0    ▇ ▇ ▇ ▇                 runs as flushed, merged down together
 //! …          (empty)
 //! level 5    ▇▇                      the base: a tenth of the level below it
-//! level 6    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    the last: nine tenths of all data
+//! level 6    ▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇▇    the last: about nine tenths of all data
 //! ```
 //!
 //! **Targets** follow the actual size of the last level (RocksDB calls this dynamic level bytes): a target is that of
@@ -33,23 +33,27 @@ use super::shape::{self, Placed, Target};
 /// Deepest tree there may be.
 const LEVELS_MAX: u8 = 16;
 
-/// Options of leveled compaction.
+/// Options of leveled compaction. A value outside of its bounds is an error that names the option
+/// ([`check`](Self::check)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LeveledOptions {
-    /// How many times larger each level is than the one above: 2 to 1000.
+    /// How many times larger each level is than the one above: 2 to 1000. Default: 10.
     pub size_ratio: u32,
-    /// How many levels there are, level 0 included: 2 to 16.
+    /// How many levels there are, level 0 included: 2 to 16. Default: 7. A tree that is deeper keeps its levels.
     pub levels: u8,
-    /// Level 0 is due when so many of its runs overlap, at half as many when merging them down is cheap: 1 to 1000.
+    /// Level 0 is due when so many of its runs overlap, or half as many if merging them down rewrites fewer bytes than
+    /// come down: 1 to 1000. Default: 8. With twice as many runs it is due even if they do not overlap.
     pub level0_runs: u32,
-    /// Merging level 0 down is worth its cost when it rewrites at most so many times the bytes that come down: 1 to
-    /// 1000.
+    /// Merging level 0 down is worth its cost if it rewrites at most so many times the bytes that come down: 1 to 1000.
+    /// Default: 2. Otherwise runs of level 0 are merged with each other.
     pub level0_overlap: u32,
-    /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due.
+    /// No level but the last has a target below this, in bytes: about what level 0 holds when it is due. At least 1
+    /// KiB. Default: 256 MiB.
     #[serde(with = "size")]
     pub base_bytes: u64,
-    /// An output table ends before it overlaps more than so many tables' worth of the level below it: 1 to 1000.
+    /// An output table ends before it overlaps more than so many times `table_bytes` of the level below it: 1 to 1000.
+    /// Default: 25.
     pub overlap_tables: u32,
 }
 

@@ -8,7 +8,7 @@
 //! | [`by_partition`] | applies a policy to each partition of a tree |
 //! | [`split`] | where a partition is split |
 //! | `shape` | helpers for policies: which tables overlap and must go together |
-//! | [`run`] | the merge loop of flush, compaction and split |
+//! | [`run`] | the merge loop of flush, compaction and the rewrite of a key range |
 //! | `cut` | where one output table ends and the next begins |
 //! | [`parts`] | where flushes cut level 0, so that it is merged down in parts |
 //! | [`narrow`] | where to cut tables if the disk has no space to merge their part |

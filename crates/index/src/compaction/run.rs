@@ -1,4 +1,4 @@
-//! The merge loop: flush, compaction and split all rewrite a sorted stream as tables.
+//! The merge loop: flush, compaction and the rewrite of a key range all write a sorted stream as tables.
 //!
 //! Steps for every entry of the stream: start a new key, and a new table if the last one is full → find what
 //! overwrites the entry → pass it to the rewriter as kept or discarded → write it if kept.

@@ -8,7 +8,7 @@
 //!
 //! Every byte is written once a level: log(data / memtable) / log(size ratio) times. The price: up to
 //! `size_ratio - 1` runs a level to read, and space, because dead data waits until its level is full. `space_percent`
-//! bounds that: when all that is newer than the oldest run exceeds that share of it, everything is merged into one
+//! bounds that: when all that is newer than the oldest run has that share of its bytes, everything is merged into one
 //! run.
 //!
 //! A merge takes **all** runs of its level, so its output is older than whatever is flushed or merged there later,
@@ -26,15 +26,17 @@ use super::shape::{self, Placed, Target};
 /// Deepest tree there may be.
 const LEVELS_MAX: u8 = 16;
 
-/// Options of tiered compaction.
+/// Options of tiered compaction. A value outside of its bounds is an error that names the option
+/// ([`check`](Self::check)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TieredOptions {
-    /// Runs of a level that are merged into one run of the next: 2 to 1000.
+    /// Runs of a level that are merged into one run of the next: 2 to 1000. Default: 4.
     pub size_ratio: u32,
-    /// How many levels there are, level 0 included: 2 to 16.
+    /// How many levels there are, level 0 included: 2 to 16. Default: 7. A tree that is deeper keeps its levels.
     pub levels: u8,
-    /// Everything is merged when all newer runs together exceed this share of the oldest, in percent: 1 to 1 000 000.
+    /// Everything is merged into one run when all newer runs together have this share of the oldest run's bytes, in
+    /// percent: 1 to 1 000 000. Default: 200. While only level 0 has runs, this does not count.
     pub space_percent: u32,
 }
 

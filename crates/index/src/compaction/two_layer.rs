@@ -31,16 +31,18 @@ use super::shape::{self, Placed, Target};
 /// Level 0 may have this share of its bytes whatever it overwrites.
 const SMALL_SHARE: u64 = 64;
 
-/// Options of two-layer compaction (UniKV §III-A).
+/// Options of two-layer compaction (UniKV §III-A). A value outside of its bounds is an error that names the option
+/// ([`check`](Self::check)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TwoLayerOptions {
-    /// The unsorted layer is merged into the sorted one at this size, in bytes; with the placement `unikv` earlier,
-    /// when what it may overwrite is a fourth of what `values.space_target` leaves for garbage.
+    /// The unsorted layer is merged into the sorted one at this size, in bytes: at least 1 KiB. Default: 1 GiB. With
+    /// the placement `unikv` it is merged earlier if what it may overwrite is a fourth of what `values.space_target`
+    /// leaves for garbage.
     #[serde(with = "size")]
     pub unsorted_bytes: u64,
-    /// Runs of the unsorted layer are merged with each other when there are more: 2 to 1000. With a hash index they are
-    /// merged after a scan has met more; a keyspace that is never scanned does not pay for it.
+    /// Runs of the unsorted layer are merged with each other when there are more than this: 2 to 1000. Default: 8. With
+    /// a hash index they wait until a scan has met more, so a keyspace that is never scanned does not pay for it.
     pub scan_merge_runs: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Blocks that a scan leaves out because they cannot be read, and the keys that may be missing for that.
+//! Blocks that a scan leaves out because they cannot be read, and the keys that may be missing because of them.
 //!
 //! The index has a fence for each block: no key of the block is above it, and none of the next block is below. So the
 //! entries of block `n` lie between the fences of `n - 1` and `n`, both included, and nothing more is known of them.

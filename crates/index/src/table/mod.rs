@@ -5,10 +5,12 @@
 //! | [`writer`] | writes a table |
 //! | `file` | reads and verifies its blocks |
 //! | [`cursor`] | iterates over a table |
-//! | [`left_out`] | blocks that cannot be read, and the keys that may be missing for that |
+//! | [`left_out`] | blocks that cannot be read, and the keys that may be missing because of them |
 //! | [`salvage`] | the whole blocks of a table of which anything may be damaged |
 //! | `held` | filter and index in memory |
 //! | `in_parts` | finds an entry by one part of a long index |
+//! | `read_ahead` | reads several blocks at once, for cursors |
+//! | `estimate` | how much of a table lies in a key range |
 //! | [`verify`] | reads every byte and reports all damage |
 //! | [`context`] | shared by tables: the cache and the budget for indexes and filters |
 //!

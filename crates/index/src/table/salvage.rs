@@ -59,7 +59,7 @@ pub struct TableSalvage {
     index: Option<Value>,
     /// Its range tombstones, as far as they can be read.
     pub tombstones: Vec<RangeTombstone>,
-    /// What is lost besides data blocks, and may have told of keys.
+    /// Lost sections other than data blocks that may have told of keys.
     pub lost: Vec<Lost>,
     /// The next block of the index.
     at: usize,

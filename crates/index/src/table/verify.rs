@@ -3,7 +3,7 @@
 //! The footer tells where the sections are and that they fill the file. Then each section is checked on its own, and
 //! each data block that the index knows: that it is sound, that its entries are in order and between its fences, that
 //! searches and the filter find them. At the end it must all add up to what the properties say. Damage in one place
-//! does not keep the rest from being checked, but for what only the damaged place could tell.
+//! does not keep the rest from being checked, except for what only the damaged place could tell.
 
 use bifold_contract::{
     Corruption, Entry, Error, Expiring, IoSource, Kind, RangeTombstone, Result, SeqNo, TableMeta, Value,

@@ -76,7 +76,7 @@ impl Visible {
         self.record_outcome(going).map(drop)
     }
 
-    /// Ends that have met may be moved apart.
+    /// Ends that have met may be moved away from each other.
     fn reopen(&mut self) -> Result<()> {
         if let Outcome::Over = self.outcome {
             self.outcome = Outcome::Going;

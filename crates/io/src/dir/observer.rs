@@ -1,4 +1,4 @@
-//! Tells somebody which files are created and removed.
+//! Tells an observer which files are created and removed.
 
 use std::{
     fmt,
@@ -19,8 +19,8 @@ pub trait FileObserver: Send + Sync {
     /// The file `name` was removed.
     fn removed(&self, name: &str);
 
-    /// Who reads the directory cannot be found out, so no file is removed that a reader might need. Told once until it
-    /// is known again.
+    /// It cannot be found out who reads the directory, so no file is removed that a reader might need. Called once, and
+    /// again only after it was known in between.
     fn readers_unknown(&self, _error: &Error) {}
 }
 

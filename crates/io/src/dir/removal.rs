@@ -1,4 +1,4 @@
-//! Files are removed when no reader needs them: now, or when one is removed after the last reader has ended.
+//! Removes files: now, or, while a reader in another process has a file pinned, once none needs it any more.
 
 use std::{io::ErrorKind, path::Path, sync::atomic::Ordering::Relaxed};
 

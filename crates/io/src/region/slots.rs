@@ -40,7 +40,7 @@ const TABLE: usize = 64;
 const ENTRY: usize = 16;
 const PAYLOAD: usize = 4096;
 
-/// The value at `KIND` of a used slot, apart from the length of the name: magic and version. Where version 1 is
+/// The value at `KIND` of a used slot, without the length of the name: magic and version. Where version 1 is
 /// written, a file has one slot.
 const MAGIC: u64 = u64::from_le_bytes(*b"\0BFAPP\x02\0");
 const MAGIC_1: u64 = u64::from_le_bytes(*b"\0BFAPP\x01\0");

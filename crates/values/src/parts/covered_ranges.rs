@@ -16,7 +16,8 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use bifold_contract::SeqNo;
 
-/// What a range takes in memory besides its two keys: its place in the tree and what the allocator adds. Measured.
+/// What a range takes in memory without its two keys, in bytes: its place in the tree and what the allocator adds.
+/// Measured.
 const RANGE_BYTES: u64 = 120;
 
 /// A set of range deletes.

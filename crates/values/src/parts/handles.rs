@@ -45,7 +45,7 @@ const SHARE: u64 = 4;
 /// As many lines as there are to begin with.
 const LINES_MIN: u64 = 64;
 
-/// As many lines as there are at most, 16 MiB: twelve bits of a tag remain to tell handles of one line apart.
+/// As many lines as there are at most, 16 MiB: twelve bits of a tag remain to distinguish handles of one line.
 const LINES_MAX: u64 = 1 << 18;
 
 /// Rewriting the index may write so many bytes for each handle that it takes over: four entries.

@@ -164,7 +164,8 @@ impl LargeFiles {
         if let Some(listed) = self.files.hold().get(&named.file).filter(|listed| listed.file.named == named) {
             return Some(Arc::clone(&listed.file));
         }
-        // A reader beside a writer: a state before this one has read the log that names it. It is pinned.
+        // In a reader while another process writes: an earlier state has read the log that names the file. It is
+        // pinned.
         let bytes = LargeLayout::of(key_len, named.len).file_bytes();
         (self.home.access == FileAccess::Follow).then(|| LargeFile::of(&self.home, named, bytes))
     }

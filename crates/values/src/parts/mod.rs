@@ -18,6 +18,7 @@
 //! | [`salvage`] | the whole records in a value file whose index is lost |
 //! | [`segment_groups`] | files grouped by hash of the key, splitting as they grow (HashKV §3.1) |
 //! | [`budget`] | memory with a cap that keyspaces share |
+//! | [`buffers`] | memory that rewrites and GC take while they run |
 //! | [`garbage_estimate`] | how much of a sequence of files is dead, by a sample |
 //! | [`stale_estimate`] | the estimated bytes of overwritten values that no rewrite has found yet |
 //! | [`covered_ranges`] | which records range deletes cover |

@@ -29,10 +29,10 @@ pub struct Relocated {
 
 /// Moves what the index points at out of `sources`, into files of about `file_bytes`, and marks the sources as drained.
 /// The sources and the copies are among the `busy` files meanwhile: another GC run would take copies that no move
-/// leads to yet for garbage. `None` when the keyspace was dropped.
+/// leads to yet for garbage. Looks each value up in the index. `None` when the keyspace was dropped.
 ///
 /// # Errors
-/// I/O errors and corruption.
+/// I/O errors and corruption; a source in which something cannot be read is left out from then on.
 pub fn relocate(
     files: &Arc<ValueFiles>,
     busy: &Mutex<Vec<FileId>>,

@@ -1,8 +1,8 @@
 //! A sorted table: values by key, found by an index of their stretches (NovKV §III-A.2, SVTable).
 //!
 //! Written once, durable before any edit names it, never appended to. The index is read when the first value is
-//! searched for, and freed when other tables need the memory more. So is what searches have found out about where
-//! records begin: the second one in a stretch reads one record.
+//! searched for, and freed when other tables need the memory more. The same holds for what searches have found out
+//! about where records begin (`places`): the second search in a stretch reads one record.
 
 mod places;
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   create ──▶ appended to ──▶ drained ──▶ reclaimed ──▶ deleted
-//!              (recorded by the  (all that   (no snapshot and
-//!               next edit)       lived moved) no log needs it)
+//!              (recorded by the  (all that   (no snapshot needs it,
+//!               next edit)       lived moved) the copies are durable)
 //! ```
 //!
 //! Readers find a file by its number with one atomic load. A drained file stays readable until it is reclaimed: a
@@ -267,7 +267,7 @@ impl ValueFiles {
         files
     }
 
-    /// The length of the longest file.
+    /// The length of the longest file, in bytes.
     #[must_use]
     pub fn largest(&self) -> u64 {
         self.all.load().values().map(|file| file.len()).max().unwrap_or(0)
@@ -468,7 +468,7 @@ impl ValueFiles {
         &self.context.memory.filters
     }
 
-    /// All files that exist.
+    /// The numbers of all files that exist, drained files included.
     #[must_use]
     pub fn present(&self) -> Vec<FileId> {
         self.all.load().keys().copied().collect()

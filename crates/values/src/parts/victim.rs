@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Victim {
-    /// The one with most writes since its last GC (HashKV §3.3).
+    /// The one with most bytes written to it since its last GC (HashKV §3.3).
     Greedy,
-    /// Dead bytes for each live byte, times the time since its last GC: units that are no longer written come first.
+    /// The one with most dead bytes, each times its age, for each live byte: groups that are no longer written come
+    /// first. The age is what was written to all groups since the last GC. Ours; the default.
     #[default]
     CostBenefit,
-    /// Each time a random one of so many with the most writes since their last GC: 1 to 65 536. One is greedy; as many
-    /// as there are, or more, is random (HashKV §3.3).
+    /// Each time a random one of the so many with most bytes written since their last GC: 1 to 65 536. With 1 it is
+    /// [`Victim::Greedy`], with as many as there are groups [`Victim::Random`] (HashKV §3.3).
     GreedyRandom(u32),
-    /// Any.
+    /// A random one.
     Random,
 }
 

@@ -18,7 +18,7 @@ pub(crate) mod scene;
 
 use bifold_contract::{FileId, Pointer, Result, SeqNo, ValueEdit};
 
-/// A GC run that a placement has picked.
+/// One run of GC that a placement has picked.
 pub trait GcJob: Send + Sync {
     /// What no other job may take until this one has ended.
     fn claim(&self) -> &GcClaim;
@@ -95,9 +95,9 @@ pub trait IndexView {
         false
     }
 
-    /// What is newer than versions that are known to be in the index, each given by its key and its number, and above
-    /// the last run of the index that may have the key. If that is nothing, the version is the newest, and the last run
-    /// need not be asked. Several at once cost much less than one at a time. Counted, too.
+    /// For each of these versions, which are known to be in the index and given by key and number: the newest version
+    /// of the key above the last run that may have the key. If there is none, the given version is the newest, and the
+    /// last run need not be read. Several at once cost much less than one at a time. Each is counted as a lookup.
     ///
     /// # Errors
     /// Those of a read.
@@ -146,7 +146,7 @@ pub trait GcContext: IndexView {
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool>;
 
     /// Merges tables, so that their [`Rewriter`](super::Rewriter) learns what is dead and moves values. Returns the
-    /// bytes that come free. What cannot be read is left out.
+    /// bytes that come free. Tables and values that cannot be read stay where they are, and the rewrite goes on.
     ///
     /// # Errors
     /// I/O errors, and every reason not to take writes.

@@ -15,10 +15,10 @@ pub struct SpacePressure {
     pub inline_bytes: u64,
     /// Bytes of deleted value files that are still to be removed from the disk.
     pub being_removed_bytes: u64,
-    /// Entries that may overwrite others: those of all memtables and sorted runs but the largest, for each entry that
-    /// is a value. What they overwrite is not known to be dead until a compaction reads both.
+    /// Entries that may overwrite others, per entry that is a value: those of all memtables and of all sorted runs but
+    /// the largest. What they overwrite is not known to be dead until a compaction reads both.
     pub entries_above: f64,
-    /// Entries overwritten by a newer one in the same memtable, for each entry that is a value.
+    /// Entries overwritten by a newer one in the same memtable, per entry that is a value.
     pub overwritten: f64,
     /// Bytes that value files and tables may take for each byte of live values, each with its key.
     pub target: f64,

@@ -20,7 +20,7 @@
 //! **Cold segments are ours.** The paper has one cold log for all groups: GC of it must look up in the index what is
 //! live, and learns what died from tagged records in the groups. A cold segment for each group needs neither: whatever
 //! is newer than a cold value is in the same group. Both exist ([`Cold`](options::Cold)), and a keyspace may change
-//! from one to the other when it is opened. `docs/placements/hashkv.md` has figures of what groups write.
+//! from one to the other. `docs/placements/hashkv.md` has figures of what groups write.
 
 mod cold_log;
 mod discards;

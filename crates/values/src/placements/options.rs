@@ -15,24 +15,26 @@ use super::{
     diffkv::options::DiffKvOptions, hashkv::options::HashKvOptions, novkv::options::NovKvOptions, unikv::UniKvOptions,
 };
 
-/// Where a placement was chosen, values of this length and above are separated unless options say otherwise.
+/// Values of this length, in bytes, and above are separated where a placement was chosen and options name no other
+/// length.
 pub const SEPARATE_FROM_BYTES: u64 = 192;
 
 /// Which separated values are kept in the block cache. Scans, compaction and GC never put any there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CachedValues {
-    /// What was got by its key if `reads = direct`; otherwise none, for the system's page cache holds them already.
+    /// As [`CachedValues::Gets`] with `reads = direct`, otherwise as [`CachedValues::None`]: the system's page cache
+    /// has the values already. The default.
     #[default]
     Auto,
     /// None.
     None,
-    /// What was got by its key.
+    /// Those that were got by their keys.
     Gets,
 }
 
 /// Options of separated values: those that are not stored with their keys. Without effect where the placement is
-/// `inline`.
+/// `inline`. A value outside of its bounds is an error that names the option ([`check`](Self::check)).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ValueOptions {
@@ -41,17 +43,19 @@ pub struct ValueOptions {
     /// it has.
     #[serde(with = "optional_size", skip_serializing_if = "Option::is_none")]
     pub separate_from_bytes: Option<u64>,
-    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. GC runs
-    /// when there are more. Logs come on top.
+    /// How many bytes of value files and tables there may be for each byte of live values: 1.05 to 100. Default: 1.5.
+    /// GC starts when garbage and tables take three quarters of what this allows beyond the live values (`streams`:
+    /// nine tenths), and writers are slowed as they come near to all of it. Logs come on top.
     pub space_target: f64,
     /// Files of values in the order of arrival or by key are cut at about this size, in bytes (`wisckey`, `novkv`,
-    /// `diffkv`, `unikv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, for its GC holds the
-    /// values of one in memory.
+    /// `diffkv`, `unikv`, and the cold log of `hashkv`): 1 KiB to 1 TiB; with `novkv` to 1 GiB, because its GC holds
+    /// the values of one in memory. Default: 16 MiB. `streams` makes no larger files, nor any above 1 GiB; while there
+    /// is little data, its files are smaller.
     #[serde(with = "size")]
     pub file_bytes: u64,
-    /// How values are compressed, each by itself.
+    /// How values are compressed, each by itself. Default: not at all.
     pub compression: Compression,
-    /// Which values are kept in the block cache.
+    /// Which values are kept in the block cache. Default: [`CachedValues::Auto`].
     pub cache: CachedValues,
     /// What only `hashkv` uses.
     pub hashkv: HashKvOptions,
@@ -101,7 +105,7 @@ impl ValueOptions {
     }
 }
 
-/// Checks the share of a file that must be valid for GC to leave it alone.
+/// Checks the valid share below which a file has too much garbage.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`](bifold_contract::Error::InvalidArgument) naming the option.

@@ -48,10 +48,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UniKvOptions {
-    /// GC leaves a file alone if a larger share of it than this is valid: 0.05 to 1 (ours: the paper's GC takes the
-    /// partition with most entries, §III-C).
+    /// A file whose valid share is below this has too much garbage: merges move the values that they meet in such
+    /// files, and past the space target GC takes them. 0.05 to 1; default: 0.7 (ours: the paper's GC takes the
+    /// partition with most entries, §III-C). If `space_target` needs a higher one, GC uses that, up to 0.9.
     pub gc_threshold: f64,
-    /// What GC rewrites at once.
+    /// What GC rewrites at once. Default: [`GcUnit::File`].
     pub gc: GcUnit,
 }
 
@@ -60,7 +61,7 @@ pub struct UniKvOptions {
 #[serde(rename_all = "snake_case")]
 pub enum GcUnit {
     /// The keys of the file with most garbage (ours): less is copied for each byte freed, and space for fewer copies is
-    /// needed at once.
+    /// needed at once. The default.
     #[default]
     File,
     /// The partition with most garbage: all its values move, as in the paper, which takes the one with most entries

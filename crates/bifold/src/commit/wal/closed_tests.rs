@@ -61,7 +61,7 @@ fn few_closed_logs_stay_open_however_many_memtables_need_one() {
     for (open_files_max, most) in [(1000, CLOSED_MAX), (8, 8 / CLOSED_SHARE)] {
         for durability in [Durability::Memory, Durability::Buffered] {
             let engine = open(&MemoryFs::new(), open_files_max);
-            // Besides these, the manifest, the current log, and the log that one commit has just closed.
+            // And three more: the manifest, the current log, and the log that one commit has just closed.
             let open = seal_many(&engine, durability);
             assert!(open <= most + 3, "{open} files are open for writing, of {open_files_max}");
             let logs = engine.wal.hold().files().len();

@@ -1,5 +1,5 @@
-//! What a rewrite does with the entries of large values: they stay as they are, and the files of those that are dropped
-//! go. No placement sees them.
+//! What a rewrite does with the entries of large values: it keeps them as they are, and the files of those that it
+//! drops are deleted. No placement sees them.
 
 use std::sync::Arc;
 

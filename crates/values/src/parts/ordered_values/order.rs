@@ -16,14 +16,15 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MergePolicy {
-    /// Only those for GC: values stay in the order of the memtable they were flushed from.
+    /// Only those that move values out of files with too much garbage: other values stay in the files that the flush
+    /// wrote.
     Off,
     /// Each that takes keys to a deeper level (compaction-triggered merge).
     EachLevel,
-    /// Those that take keys to one of the last two levels (lazy merge).
+    /// Those that take keys to one of the last two levels that have tables (lazy merge).
     Lazy,
-    /// The same, and values of files that overlap more than `max_sorted_run` others move whatever their level
-    /// (scan-optimised merge).
+    /// As [`MergePolicy::Lazy`]. These compactions also move values that they meet in files that overlap too many
+    /// others (`max_sorted_run`), whatever level these values follow (scan-optimised merge). The default.
     #[default]
     ScanOptimised,
 }

@@ -27,8 +27,8 @@ const LOOKS_EVERY: (u64, u64) = (4, 64);
 /// must not hide the others.
 const LOOKS_MAX: usize = 8;
 
-/// Values no further apart than this, in bytes, are fetched with what is between them: a device takes about as long
-/// for four pages as for one, and longer for a second request.
+/// Values with at most so many bytes between them are fetched together with these: a device takes about as long for
+/// four pages as for one, and longer for a second request.
 const GAP_BYTES: u64 = 16 << 10;
 
 /// Stretches that were announced together are read at once if they have no more bytes than this: entries that were read

@@ -13,17 +13,18 @@ use crate::placements::options::check_gc_threshold;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DiffKvOptions {
-    /// GC leaves a file alone if a larger share of it than this is valid: 0.05 to 1 (DiffKV §3.5, *gc_threshold*, which
-    /// is the share that is invalid).
+    /// A file whose valid share is below this has too much garbage: merges that move values move those that they meet
+    /// in such files, and past the space target GC takes them. 0.05 to 1; default: 0.7 (DiffKV §3.5, *gc_threshold*:
+    /// 0.3, which is the invalid share). If `space_target` needs a higher one, GC uses that, up to 0.9.
     pub gc_threshold: f64,
-    /// Values of this length and above go to logs, in bytes: at least 1. Those below and from `separate_from_bytes` on
-    /// go to files by key (DiffKV §4.1, *value_large*).
+    /// Values of this length and above go to logs, in bytes: at least 1. Default: 8 KiB. Shorter ones from
+    /// `separate_from_bytes` on go to files sorted by key (DiffKV §4.1, *value_large*).
     #[serde(with = "size")]
     pub large_bytes: u64,
-    /// Which compactions move values (DiffKV §3.3, §3.4).
+    /// Which compactions move values (DiffKV §3.3, §3.4). Default: [`MergePolicy::ScanOptimised`].
     pub merge: MergePolicy,
-    /// A file whose keys overlap those of more files than this, itself included, is merged with them: 1 to 1000 (DiffKV
-    /// §3.4, *max_sorted_run*).
+    /// A file whose key range overlaps those of more files than this, itself included, is merged with them: 1 to 1000
+    /// (DiffKV §3.4, *max_sorted_run*). Default: 10. Only [`MergePolicy::ScanOptimised`] uses it.
     pub max_sorted_run: u32,
 }
 

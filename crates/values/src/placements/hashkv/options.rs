@@ -12,16 +12,17 @@ use crate::parts::victim::Victim;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cold {
-    /// They go to a cold segment of their group, which GC takes more rarely, without asking the index.
+    /// They go to a cold segment of their group, which GC takes more rarely, without asking the index (ours). The
+    /// default. Also read by its former name, `parts`.
     #[default]
     #[serde(alias = "parts")]
     Segments,
     /// They go to one log for all groups, as in the paper; its GC asks the index.
     Log,
     /// They go to such a log, and as in the paper its size is not limited: it is outside the space target, and GC
-    /// takes files of the log only where everything in them is dead.
+    /// takes only files of the log in which everything is dead.
     UnlimitedLog,
-    /// They stay where they are.
+    /// They stay with the other values of their group.
     Off,
 }
 
@@ -29,14 +30,16 @@ pub enum Cold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HashKvOptions {
-    /// Which group GC takes first (HashKV §3.3).
+    /// Which group GC takes first (HashKV §3.3). Default: [`Victim::CostBenefit`].
     pub victim: Victim,
-    /// Where values go that are not updated between two GC runs of their group (HashKV §3.4).
+    /// Where values go that are not updated between two GC runs of their group (HashKV §3.4). Default:
+    /// [`Cold::Segments`].
     pub cold: Cold,
-    /// A group splits when its file has grown past this size, in bytes: at least 1 KiB.
+    /// A group with more bytes than this splits in two: at least 1 KiB. Default: 4 MiB.
     #[serde(with = "size")]
     pub group_bytes: u64,
-    /// About the largest number of groups, each of which is an open file; then they grow instead: 16 to 65 536.
+    /// With this many groups, about, no group splits any more, and groups grow instead: 16 to 65 536. Default: 128.
+    /// Each group has a file that commits append to.
     pub groups_max: u32,
 }
 

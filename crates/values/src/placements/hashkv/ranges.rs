@@ -48,10 +48,10 @@ const MEMORY_SHARE: u64 = 4;
 /// They may always take this much.
 const MEMORY_BYTES_MIN: u64 = 64 << 10;
 
-/// Their files may be this many times longer than what is needed of them.
+/// Their files may have twice the bytes that are needed of them, and this many more.
 const FILE_SLACK_BYTES: u64 = 64 << 10;
 
-/// Bytes of a range-delete record besides its two keys.
+/// Bytes of a range-delete record without its two keys.
 const RECORD_BYTES: u64 = 28;
 
 /// The range deletes of a keyspace.

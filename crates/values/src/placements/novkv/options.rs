@@ -13,8 +13,8 @@ pub const FILE_BYTES_MAX: u64 = 1 << 30;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NovKvOptions {
-    /// GC for space leaves a file alone if a larger share of it than this is valid: 0.05 to 1 (NovKV §III-C,
-    /// *gc_threshold*).
+    /// GC for space takes only files whose valid share is below this, or below 1.05 / `space_target` if that is larger:
+    /// 0.05 to 1. Default: 0.7 (NovKV §III-C, *gc_threshold*). A sixteenth of the file must be dead in any case.
     pub gc_threshold: f64,
 }
 

@@ -163,7 +163,7 @@ pub(super) fn open(
     ValueStore::of(Arc::clone(&files), Box::new(DiffKv::open(&files, &Settings::new(options))))
 }
 
-/// So many keys, one apart from the next by `step`.
+/// Values of every `step`th of these keys.
 pub(super) fn values(keys: std::ops::Range<u32>, step: usize, seqno: SeqNo, len: usize) -> Vec<Row> {
     keys.step_by(step).zip(seqno..).map(|(key, seqno)| Row::value(key, seqno, len)).collect()
 }
