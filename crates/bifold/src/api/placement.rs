@@ -2,7 +2,7 @@
 //!
 //! A [`Placement`] answers the engine's questions: where a value is written, what GC takes next, how much space there
 //! is. The engine does the rest: syncs, the manifest, recovery, snapshots, deleting files. Bifold's own placements
-//! implement the same trait and have nothing that this module does not have.
+//! implement the same trait. What only they need, such as sorted tables and forwarding files, is not in this module.
 //!
 //! 1. Implement [`Placement`]. Six methods are required; [`ValueFiles`] has the files, [`ValueLog`] appends,
 //!    [`relocate`] moves what is live.
@@ -109,17 +109,21 @@ pub use bifold_format::{
 #[doc(inline)]
 pub use bifold_values::{
     parts::{
+        buffers::Buffers,
         dead_counts::{CountDead, DeadCounts},
         garbage_estimate::GarbageEstimate,
         relocation::{Relocated, relocate},
         scan::{Met, Scan},
         stale_estimate::StaleEstimate,
-        value_files::{APPENDED, COLD, COLLECTED, Copy as FileCopy, Extent, ORDERED, ValueFile, ValueFiles},
+        value_files::{
+            APPENDED, COLD, COLLECTED, Copy as FileCopy, Extent, Finished, ORDERED, ReadBy, Stretches, ValueFile,
+            ValueFiles,
+        },
         value_log::ValueLog,
     },
     placement::{
         Commits, Explained, FilesHeld, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Kept, LevelOrder, Located,
-        Moved, Order, Placement, Profile, Replayed, RewriteJob, Rewriter, RewrittenTables, SpacePressure, StaleReads,
+        Moved, NewestAbove, Order, Placement, Profile, Replayed, RewriteJob, Rewriter, RewrittenTables, SpacePressure, StaleReads,
         ValueSpace, WriteOp,
     },
     placements::Settings,

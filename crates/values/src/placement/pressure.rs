@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_below_the_tables_does_not_slow_writers_for_ever() {
+    fn a_target_below_the_tables_does_not_slow_writers_without_end() {
         assert!(pressure(1.05, None).fullness(&space(1060, 0)) < 0.85);
         assert!(pressure(1.05, None).fullness(&space(1200, 0)) > 1.0);
     }

@@ -209,8 +209,8 @@ impl KeyspaceOptions {
             return Err(Error::invalid("option `keyspace.ttl`", reason));
         }
         if self.merge.is_some() && self.ttl.is_some() {
-            let reason = "nothing expires in a keyspace with a merge operator: leave `ttl` or `merge` out";
-            return Err(Error::invalid("option `ttl`", reason));
+            let reason = "nothing expires in a keyspace with a merge operator: leave it or `keyspace.merge` out";
+            return Err(Error::invalid("option `keyspace.ttl`", reason));
         }
         if self.placement == PlacementKind::NovKv {
             within("keyspace.values.file_bytes", self.values.file_bytes, 1 << 10, novkv::options::FILE_BYTES_MAX)?;
