@@ -123,8 +123,8 @@ pub use bifold_values::{
     },
     placement::{
         Commits, Explained, FilesHeld, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Kept, LevelOrder, Located,
-        Moved, NewestAbove, Order, Placement, Profile, Replayed, RewriteJob, Rewriter, RewrittenTables, SpacePressure, StaleReads,
-        ValueSpace, WriteOp,
+        Moved, NewestAbove, Order, Placement, Profile, Replayed, RewriteJob, Rewriter, RewrittenTables, SpacePressure,
+        StaleReads, ValueSpace, WriteOp,
     },
     placements::Settings,
 };

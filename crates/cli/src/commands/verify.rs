@@ -83,7 +83,7 @@ fn print(path: &Path, report: &VerifyReport, advice: &str, out: &mut Output) -> 
 
 fn describe(error: &Error) -> Problem {
     match error {
-        Error::Corruption { path, detail: Corruption { offset, what, expected, found } } => Problem {
+        Error::Corruption { path, detail: Corruption { offset, what, expected, found, .. } } => Problem {
             file: Some(path.display().to_string()),
             offset: Some(*offset),
             problem: format!("damaged {what}: expected {expected}, found {found}"),

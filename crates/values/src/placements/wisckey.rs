@@ -10,9 +10,9 @@
 //!
 //! **When.** Flush and compaction report which addresses they drop, late and not all of them. So a sample of the log is
 //! also looked up in the index ([`GarbageEstimate`]): `pick` returns a `SampleJob` when, by what was written since the
-//! last look, as much may be dead as the space target allows. GC runs while values and tables together take most of what
-//! the space target allows beyond live values, and at least a sixteenth of the live bytes is dead. Data that is only
-//! written once is sampled each time it has grown by about a third, and never copied.
+//! last look, as much may be dead as the space target allows. GC runs while values and tables together take most of
+//! what the space target allows beyond live values, and at least a sixteenth of the live bytes is dead. Data that is
+//! only written once is sampled each time it has grown by about a third, and never copied.
 
 use std::sync::{Arc, Mutex};
 

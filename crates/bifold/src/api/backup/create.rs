@@ -16,7 +16,10 @@ use bifold_format::{
 };
 use bifold_index::table::{Table, TableContext};
 use bifold_io::{Dir, Reader, Together, Writer, rate::RateBudget};
-use bifold_values::parts::{large_files, value_files};
+use bifold_values::{
+    logs::check_header,
+    parts::{large_files, value_files},
+};
 
 use super::{
     report::{BackupOptions, BackupProgress, Generation},
@@ -26,7 +29,6 @@ use crate::{
     api::checkpoint::{self, Plan},
     commit::wal::LogFile,
     engine::Engine,
-    state::recover::check_header,
 };
 
 /// The sums of a file's chunks.
