@@ -45,7 +45,8 @@ Workloads, in any order, separated by commas:
 
 Every value that is read by its key is checked, and of a scan the first value and the order of keys; a wrong one ends \
 the run. Write, read and space amplification and `gc` count from the beginning of the run; bytes by source (--json) \
-are those of the phase. Values are incompressible unless --compressible is given. Latencies are those of a closed loop: a waiting thread issues no other request.";
+are those of the phase. Values are incompressible unless --compressible is given. Latencies are those of a closed \
+loop: a waiting thread issues no other request.";
 
 pub const EXAMPLES: &str = "Examples:
   bifold bench --num 1000000 --value-size 1000

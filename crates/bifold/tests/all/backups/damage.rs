@@ -140,6 +140,8 @@ fn a_damaged_database_is_not_backed_up_and_older_generations_stay() {
 fn a_damaged_log_is_not_backed_up() {
     let dir = TempDir::new();
     let (db, repository) = repository(&dir, PlacementKind::Inline);
+    // Short appends may be in `APPENDS` until then.
+    db.sync().unwrap();
     let value = [7; 400];
     let holds_it = |path: &PathBuf| {
         let bytes = fs::read(path).unwrap();
