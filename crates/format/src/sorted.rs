@@ -18,7 +18,7 @@
 //!
 //! A drop-key is the **number** of the version that was dropped, not its key (NovKV §III-B records keys): of two
 //! versions of one key in one file it must be known which one is dropped, and numbers take a byte or two where keys
-//! take thirty. The index has an entry for every few KiB of values: which version begins that stretch. A
+//! take thirty. The index has an entry for each 8 KiB of values: which version begins that stretch. A
 //! search reads the index and one stretch. There is no filter, because only what exists is searched for (NovKV
 //! §III-A.2).
 

@@ -430,7 +430,7 @@ pub fn check_header(reader: &Reader, id: FileId, end: u64) -> Result<bool> {
     log::check_header(&first, id).map_err(|damage| damage.of(reader.path()))
 }
 
-/// Calls `each` for every record in the counted prefix of a log.
+/// Calls `each` with each record in the counted prefix of a log.
 ///
 /// # Errors
 /// I/O errors; those of `each`.
