@@ -1,4 +1,4 @@
-use bifold_contract::{Entry, Kind};
+use bifold_contract::{Entry, Kind, MAX_KEY_LEN};
 use proptest::prelude::*;
 
 use super::*;
@@ -165,6 +165,26 @@ proptest! {
         bytes.extend_from_slice(&[prefix, 0, 0, 0, restarts, 0, 0, 0]);
         exercise(Value::from(bytes), &key);
     }
+}
+
+/// A block of 80 KiB would take gigabytes otherwise: all its keys share what only the first one has.
+#[test]
+fn a_step_backward_puts_no_more_keys_together_than_an_interval_can_have() {
+    let sharing = |count: u32| {
+        let (mut out, mut builder, mut key) = (Vec::new(), BlockBuilder::new(usize::MAX), vec![7; MAX_KEY_LEN]);
+        builder.begin(&out);
+        for number in 0..count {
+            key[MAX_KEY_LEN - 4..].copy_from_slice(&number.to_be_bytes());
+            builder.add(&Entry::inline(&key, 1, b""), &mut out);
+        }
+        builder.finish(&mut out);
+        Value::copy_of(&out)
+    };
+    cursor_of(&sharing(1024)).last().unwrap();
+    let block = sharing(1025);
+    let mut cursor = cursor_of(&block);
+    assert!(cursor.last().is_err() && !cursor.is_placed());
+    search::check_entries(&block).unwrap();
 }
 
 fn exercise(block: Value, key: &[u8]) {

@@ -79,7 +79,11 @@ impl Properties {
             1 => true,
             other => return Err(at.damage("0 or 1", other.to_string())),
         };
-        let (smallest, largest) = (input.slice()?.into(), input.slice()?.into());
+        let at = input;
+        let (smallest, largest): (Box<[u8]>, Box<[u8]>) = (input.slice()?.into(), input.slice()?.into());
+        if smallest > largest {
+            return Err(at.damage("a smallest and a largest key in order", "two that are not"));
+        }
         let expiring = expiring(&mut input)?;
         input.end()?;
         let meta = TableMeta {
@@ -161,6 +165,14 @@ mod tests {
         for len in plain_bytes + 1..out.len() {
             assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "truncated to {len} bytes");
         }
+    }
+
+    #[test]
+    fn keys_that_are_not_in_order_are_refused() {
+        let mut out = Vec::new();
+        let meta = TableMeta { largest: b"A"[..].into(), ..some().meta };
+        Properties { meta, ..some() }.encode(&mut out);
+        assert!(Properties::decode(&out, 7, 5000).is_err());
     }
 
     #[test]

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use bifold_contract::{Error, IoSource, Kind, RangeTombstone, TableMeta};
 use bifold_format::{
     block::sealed::SEAL_BYTES,
+    checksum::checksum,
     compression::Compression,
     filter::{HASH_BITS, key_hash},
+    table::properties::Properties,
 };
 
 use super::samples::{Disk, OwnedEntry, options, sample};
@@ -249,6 +251,32 @@ fn a_compaction_meets_an_error_where_keys_are_not_in_their_place() {
         let Err(error) = outcome else { panic!("entry {at}, byte {byte}, blocks of {block_bytes} bytes") };
         assert!(error.is_corruption() && error.path().is_some_and(|path| path.ends_with("000005.tbl")), "{error}");
     }
+}
+
+/// It would be read into memory first, however long a file with holes may be.
+#[test]
+fn a_block_that_is_longer_than_any_of_its_table_is_not_read() {
+    let disk = Disk::new();
+    let entries = sample(100);
+    let meta = disk.write(5, &entries, &options());
+    let (path, place) = (disk.dir.file("000005.tbl"), disk.open(&meta).file.footer.properties());
+    let mut bytes = disk.fs.read(&path).unwrap();
+    let (covered, sum) = bytes[place.start as usize..place.end as usize].split_last_chunk_mut::<8>().unwrap();
+    let (_method, content) = covered.split_last_mut().unwrap();
+    let properties = Properties::decode(content, meta.id, meta.bytes).unwrap();
+    let mut changed = Vec::new();
+    Properties { block_bytes_max: properties.block_bytes_max - 1, ..properties }.encode(&mut changed);
+    content.copy_from_slice(&changed);
+    *sum = checksum(covered, meta.id, place.start).to_le_bytes();
+    disk.fs.write_durable(&path, &bytes);
+    let found = read_open(&disk.open(&meta), &entries);
+    assert!(found.iter().any(Result::is_err), "the longest block was read");
+    let mut cursor = disk.open(&meta).cursor(ReadMode::Scan);
+    let mut outcome = cursor.first();
+    while outcome.is_ok() && cursor.entry().is_some() {
+        outcome = cursor.next();
+    }
+    assert!(outcome.unwrap_err().to_string().contains("expected a place of at most"));
 }
 
 /// Of one key, whose blocks have the same fences.
