@@ -302,8 +302,8 @@ impl TableFile {
         let sealed_max = (self.block_bytes_max + SEAL_BYTES) as u64;
         let is_possible = |place: &Place| place.end <= self.footer.data_bytes && place.len() <= sealed_max;
         index.place(block).filter(is_possible).ok_or_else(|| {
-            let (what, data_bytes) = (format!("block {block}"), self.footer.data_bytes);
-            let expected = format!("a place of at most {sealed_max} bytes within {data_bytes} bytes of data for {what}");
+            let data_bytes = self.footer.data_bytes;
+            let expected = format!("a place of at most {sealed_max} bytes in {data_bytes} of data for block {block}");
             let found = format!("{:?}", index.place(block));
             self.error(Corruption::new(self.footer.index().start, "table index", expected, found))
         })
