@@ -167,7 +167,17 @@ proptest! {
     }
 }
 
-/// A block of 80 KiB would take gigabytes otherwise: all its keys share what only the first one has.
+/// A walk through the operands of a key asks for the number below that of the last one, and there is none below 0.
+#[test]
+fn an_entry_without_a_number_is_damage() {
+    let entry = |seqno| Owned { key: b"key".to_vec(), seqno, kind: Kind::Operand, payload: Vec::new() };
+    let block = block_of(&[entry(1), entry(0)], 16);
+    assert!(matches!(get(&block, b"key", 1), Ok(Answer::Found(_))));
+    assert!(get(&block, b"key", 0).is_err() && StreamOrder::default().check(&block).is_err());
+    assert!(cursor_of(&block).last().is_err());
+}
+
+/// Else a small block would take any memory, if all its keys share what only the first one has.
 #[test]
 fn a_step_backward_puts_no_more_keys_together_than_an_interval_can_have() {
     let sharing = |count: u32| {

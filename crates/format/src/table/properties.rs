@@ -16,6 +16,9 @@ use crate::{
     filter::HASH_BITS,
 };
 
+/// No table has so many entries or blocks, and sums over tables do not overflow.
+const COUNT_MAX: u64 = 1 << 48;
+
 /// The properties of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
@@ -65,8 +68,9 @@ impl Properties {
     /// If they are damaged.
     pub fn decode(content: &[u8], id: FileId, bytes: u64) -> Result<Self, Corruption> {
         let mut input = Input::new(content, "table properties");
-        let (entries, tombstones, range_tombstones) = (input.varint()?, input.varint()?, input.varint()?);
-        let (min_seqno, max_seqno, blocks) = (input.varint()?, input.varint()?, input.varint()?);
+        let entries = input.varint_up_to(COUNT_MAX)?;
+        let (tombstones, range_tombstones) = (input.varint_up_to(entries)?, input.varint_up_to(COUNT_MAX)?);
+        let (min_seqno, max_seqno, blocks) = (input.varint()?, input.varint()?, input.varint_up_to(COUNT_MAX)?);
         let at = input;
         let block_bytes_max = input.varint32()? as usize;
         if block_bytes_max > BLOCK_BYTES_MAX {
@@ -84,7 +88,11 @@ impl Properties {
         if smallest > largest {
             return Err(at.damage("a smallest and a largest key in order", "two that are not"));
         }
+        let at = input;
         let expiring = expiring(&mut input)?;
+        if expiring.entries > entries {
+            return Err(at.damage(format!("at most {entries} entries that expire"), expiring.entries.to_string()));
+        }
         input.end()?;
         let meta = TableMeta {
             id,
@@ -168,11 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_are_not_in_order_are_refused() {
-        let mut out = Vec::new();
-        let meta = TableMeta { largest: b"A"[..].into(), ..some().meta };
-        Properties { meta, ..some() }.encode(&mut out);
-        assert!(Properties::decode(&out, 7, 5000).is_err());
+    fn what_no_table_has_is_refused() {
+        let meta = || some().meta;
+        let is_refused = |meta: TableMeta| {
+            let mut out = Vec::new();
+            Properties { meta, ..some() }.encode(&mut out);
+            Properties::decode(&out, 7, 5000).is_err()
+        };
+        assert!(!is_refused(meta()));
+        assert!(is_refused(TableMeta { largest: b"A"[..].into(), ..meta() }), "keys in this order");
+        assert!(is_refused(TableMeta { entries: u64::MAX / 2, ..meta() }), "so many entries");
+        assert!(is_refused(TableMeta { tombstones: 301, ..meta() }), "more tombstones than entries");
+        let expiring = Expiring { entries: 301, first: 1, last: 2 };
+        assert!(is_refused(TableMeta { expiring, ..meta() }), "more that expire than entries");
     }
 
     #[test]
