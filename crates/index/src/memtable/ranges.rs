@@ -162,7 +162,10 @@ impl MemtableRanges {
     pub(crate) fn of_table(tombstones: &[RangeTombstone]) -> Self {
         let mut all: Vec<Tombstone> = tombstones.iter().cloned().map(Tombstone::from).collect();
         all.sort_by_key(|tombstone| tombstone.seqno);
-        Self { prepared: (!all.is_empty()).then(|| Arc::new(Prepared::of(&all, None))) }
+        let Prepared { count, blocks } = Prepared::of(&all, None);
+        // Nothing will follow, so they are one: whoever sees all of it needs one search.
+        let blocks = if blocks.len() > 1 { vec![Arc::new(Block::of_blocks(blocks))] } else { blocks };
+        Self { prepared: (count > 0).then(|| Arc::new(Prepared { count, blocks })) }
     }
 
     /// The largest sequence number, at most `snapshot`, of a tombstone that spans `key`; 0 if there is none.
