@@ -249,11 +249,20 @@ impl TableFile {
             let text = |(blocks, end)| format!("{blocks} blocks that end at {end}");
             return damage(text(expected), text(found));
         }
-        let (expected, found) = (tail.properties.meta.range_tombstones, tail.tombstones.len() as u64);
+        let meta = &tail.properties.meta;
+        let (expected, found) = (meta.range_tombstones, tail.tombstones.len() as u64);
         if expected != found {
             return damage(format!("{expected} range tombstones"), format!("{found}"));
         }
-        Ok(())
+        // Else a merge would write tables that overlap others of their level.
+        let is_within = |tombstone: &RangeTombstone| {
+            let ends_within = tombstone.end.as_ref().map_or(meta.unbounded, |end| *end <= meta.largest);
+            ends_within && meta.smallest <= tombstone.start && tombstone.start <= meta.largest
+        };
+        match tail.tombstones.iter().find(|tombstone| !is_within(tombstone)) {
+            Some(outside) => damage("range tombstones within the keys of the table".into(), format!("{outside:?}")),
+            None => Ok(()),
+        }
     }
 
     /// A data block.
