@@ -156,7 +156,8 @@ impl Slot {
     fn kind(&self) -> Option<Kind> {
         let kind = Kind::from_byte(self.tag as u8)?;
         let has_instant = !kind.expires() || self.payload_end - self.payload_start >= INSTANT_BYTES;
-        has_instant.then_some(kind)
+        // No version has number 0: who looks for older ones would come to it again and again.
+        (has_instant && self.seqno() > 0).then_some(kind)
     }
 }
 
@@ -289,7 +290,8 @@ fn bad_tail(block: &[u8]) -> Corruption {
 fn bad_entry(block: &[u8], at: usize) -> Corruption {
     let start = block.get(at..).unwrap_or_default();
     let found = format!("{:02x?}…", &start[..start.len().min(24)]);
-    Corruption::new(at as u64, "block entry", "lengths, a key tail, a known kind and a payload within the block", found)
+    let expected = "lengths, a key tail, a number, a known kind and a payload within the block";
+    Corruption::new(at as u64, "block entry", expected, found)
 }
 
 #[cfg(test)]

@@ -328,7 +328,13 @@ impl<'a> LogRecord<'a> {
     /// If it is a marker that cannot be decoded.
     pub fn durable(&self) -> Result<SeqNo, Corruption> {
         let before = if self.before == Before::Synced { self.first_seqno.saturating_sub(1) } else { 0 };
-        self.number_behind(DURABLE, "log marker").map(|last| last.unwrap_or(0).max(before))
+        match self.number_behind(DURABLE, "log marker")? {
+            Some(last) if last > MAX_SEQNO => {
+                let (at, expected) = (self.offset + HEADER_BYTES as u64, format!("a number up to {MAX_SEQNO}"));
+                Err(Corruption::new(at, "log marker", expected, last.to_string()))
+            }
+            last => Ok(last.unwrap_or(0).max(before)),
+        }
     }
 
     /// The number of the next operation, if the record is a skip, which may announce an ingest.
@@ -419,7 +425,9 @@ impl<'a> LogRecord<'a> {
             if input.is_empty() || failed {
                 return None;
             }
-            let operation = operation(&mut input).map_err(|damage| damage.at(base));
+            let start = input;
+            let operation = operation(&mut input).and_then(|operation| sizes::checked(operation, &start));
+            let operation = operation.map_err(|damage| damage.at(base));
             failed = operation.is_err();
             Some(operation)
         })
@@ -476,5 +484,6 @@ fn operation<'a>(input: &mut Input<'a>) -> Result<Operation<'a>, Corruption> {
 }
 
 mod ingest;
+mod sizes;
 #[cfg(test)]
 mod tests;

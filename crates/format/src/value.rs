@@ -18,7 +18,7 @@
 
 use std::{ops::Range, sync::Arc};
 
-use bifold_contract::{Corruption, FileId, KeyspaceId, Pointer, SeqNo, Value};
+use bifold_contract::{Corruption, FileId, KeyspaceId, MAX_KEY_LEN, Pointer, SeqNo, Value};
 
 pub use crate::frame::{FILE_HEADER_BYTES, HEADER_BYTES, TRAILER_BYTES};
 use crate::{
@@ -67,6 +67,11 @@ impl ValueKind {
     #[must_use]
     pub fn has_key(self) -> bool {
         !matches!(self, Self::Drops | Self::Index | Self::Properties | Self::Forwards)
+    }
+
+    /// Whether what a record of this kind has is a key, not a bound of a range.
+    fn is_of_one_key(self) -> bool {
+        matches!(self, Self::Value | Self::Delete | Self::Stub | Self::Tag)
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
@@ -363,7 +368,12 @@ pub fn decode(frame: Frame<'_>) -> Result<ValueRecord<'_>, Corruption> {
         let method = input.u8()?;
         let method = Method::from_byte(method)
             .ok_or_else(|| start.damage("a compression method from 0 to 2", format!("method {method}")))?;
-        Ok((kind, method, input.varint32()? as usize))
+        let (start, key_len) = (*input, input.varint32()? as usize);
+        // Whoever moves a value writes its key again, and relies on it.
+        if kind.is_of_one_key() && !(1..=MAX_KEY_LEN).contains(&key_len) {
+            return Err(start.damage(format!("a key of 1 to {MAX_KEY_LEN} bytes"), format!("one of {key_len} bytes")));
+        }
+        Ok((kind, method, key_len))
     };
     let base = frame.offset + HEADER_BYTES as u64;
     let (kind, method, key_len) = read(&mut input).map_err(|d| d.at(base))?;

@@ -16,7 +16,7 @@
 
 use std::{cmp::Ordering, collections::BTreeMap, sync::Arc};
 
-use bifold_contract::{RangeTombstone, SeqNo};
+use bifold_contract::{RangeTombstone, SeqNo, key::MAX_SEQNO};
 
 /// A set of range tombstones. Cheap to clone. A lookup in an empty set costs one comparison.
 #[derive(Clone, Debug, Default)]
@@ -86,6 +86,13 @@ impl RangeTombstones {
             seqnos.dedup();
             seqnos
         })
+    }
+
+    /// The tombstones that a rewrite asks for: those that decide what these snapshots (ascending) and later ones see.
+    #[must_use]
+    pub fn for_rewrite<'a>(tombstones: impl IntoIterator<Item = &'a RangeTombstone>, snapshots: &[SeqNo]) -> Self {
+        let asked: Vec<SeqNo> = snapshots.iter().copied().chain([MAX_SEQNO]).collect();
+        Self::for_snapshots(tombstones, &asked)
     }
 
     /// Sweeps over all starts and ends in key order. Between two neighbours is one fragment, with the numbers that

@@ -214,7 +214,7 @@ struct VersionChange {
 impl VersionChange {
     fn of(version: &Version) -> Self {
         let mut change = Self::default();
-        for (level, runs) in (0u8..).zip(&version.levels) {
+        for (level, runs) in (0..=u8::MAX).zip(&version.levels) {
             for run in runs {
                 change.runs.insert((level, run.id()), run.tables().to_vec());
                 change.places.extend(run.tables().iter().map(|table| (table.meta().id, ())));

@@ -32,7 +32,7 @@ mod tests;
 
 use std::path::Path;
 
-use bifold_contract::{Corruption, Error, FileId, IoSource, LogFloor, Result, SeqNo, planted};
+use bifold_contract::{Corruption, Error, FileId, IoSource, LogFloor, Result, SeqNo, key::MAX_SEQNO, planted};
 use bifold_format::{
     frame::FILE_HEADER_BYTES,
     large,
@@ -357,6 +357,11 @@ impl LogWalk<'_, '_> {
             let operation = operation.map_err(|damage| at.damaged(damage))?;
             leads.extend(self.owner.lead(&operation, seqno, at)?);
             seqno += 1;
+        }
+        // A log can only say so if it was not a release that wrote it. Memtables would not take such numbers.
+        if seqno > MAX_SEQNO {
+            let (expected, found) = (format!("numbers below {MAX_SEQNO}"), format!("numbers up to {}", seqno - 1));
+            return Err(at.damaged(Corruption::new(at.record.offset, "log record", expected, found)));
         }
         let missing = leads.iter().find(|lead| lead.located == Located::Missing);
         if let Some(lead) = missing.filter(|_| !planted!("trust_pointers")) {

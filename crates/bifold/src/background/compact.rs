@@ -164,7 +164,6 @@ impl Compactor {
     ) -> Result<(Vec<Arc<TableMeta>>, ValueEdit, Vec<Held>)> {
         let levels = &tree.shape(view).levels;
         let inputs: Vec<&Arc<Table>> = inputs(&view.version, job).collect();
-        let tombstones = RangeTombstones::new(inputs.iter().flat_map(|t| t.range_tombstones()));
         let ids = job.inputs.iter().map(|&(_, _, id)| id).collect();
         let sources = view.version.cursors(&ids, ReadMode::Compaction).into_iter().map(Source::Run).collect();
         let from = job.inputs.iter().map(|i| i.0).min();
@@ -182,6 +181,9 @@ impl Compactor {
         let whole_bottom = planted!("drop_tombstone_early");
         let ignores = planted!("ignore_snapshot_in_compaction");
         let cut = if ignores { SnapshotCut::default() } else { self.snapshots.cut() };
+        // As in a flush: of n runs with ranges that overlap, lists of all numbers would be n times as long.
+        let deleted = inputs.iter().flat_map(|table| table.range_tombstones());
+        let tombstones = RangeTombstones::for_rewrite(deleted, &cut.seqnos);
         let to = job.output_level;
         let (deepest, moving) = (levels.deepest().max(to), extra.moving.to_vec());
         let rewrite = RewriteJob { from, to, deepest, moving };

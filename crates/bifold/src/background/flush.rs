@@ -7,9 +7,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use bifold_contract::{
-    IoSource, KeyspaceId, LevelEdit, Levels, Result, SeqNo, edit::TableAdded, key::MAX_SEQNO, planted,
-};
+use bifold_contract::{IoSource, KeyspaceId, LevelEdit, Levels, Result, edit::TableAdded, planted};
 use bifold_format::names;
 use bifold_index::{
     compaction::{
@@ -215,8 +213,8 @@ impl Flusher {
         let deepest = tree.shape(view).levels.deepest();
         let job = RewriteJob { from: None, to: 0, deepest, moving: Vec::new() };
         // Lists of all numbers would take n² memory if ranges are nested; the rewrite asks for no others than these.
-        let asked: Vec<SeqNo> = flush.snapshots.seqnos.iter().copied().chain([MAX_SEQNO]).collect();
-        let tombstones = RangeTombstones::for_snapshots(&layer.memtable.range_tombstone_copies(), &asked);
+        let deleted = layer.memtable.range_tombstone_copies();
+        let tombstones = RangeTombstones::for_rewrite(&deleted, &flush.snapshots.seqnos);
         run::rewrite(
             MergeCursor::new(vec![Source::Memtable(layer.memtable.cursor())]),
             tombstones,

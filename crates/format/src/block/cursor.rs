@@ -7,9 +7,13 @@
 //! Invariant: `slot`, `kind` and `key` describe the entry at `at`; `at` is `None` exactly when the cursor stands
 //! nowhere.
 
-use bifold_contract::{Corruption, Entry, Kind, SeqNo, Value};
+use bifold_contract::{Corruption, Entry, Kind, MAX_KEY_LEN, SeqNo, Value};
 
 use super::{Layout, Slot, bad_entry};
+
+/// The keys of an interval have at most so many bytes together: there are at most 1024 of them. Without a bound, a
+/// small block of many keys that share a long one would take any memory.
+const INTERVAL_KEYS_BYTES_MAX: usize = 1024 * MAX_KEY_LEN;
 
 /// A position in a block. Its buffers are reused for the next block.
 #[derive(Clone, Debug, Default)]
@@ -200,11 +204,15 @@ impl BlockCursor {
         let mut before = 0..0;
         while at < end {
             let slot = Layout::slot(&block[..self.layout.entries_end], at);
-            let Some(slot) = slot.filter(|slot| slot.shared <= before.len() && slot.kind().is_some()) else {
+            let key_start = self.earlier_keys.len();
+            let fits = |slot: &Slot| {
+                slot.shared <= before.len()
+                    && key_start + slot.shared + (slot.key_end - slot.key_start) <= INTERVAL_KEYS_BYTES_MAX
+            };
+            let Some(slot) = slot.filter(|slot| fits(slot) && slot.kind().is_some()) else {
                 self.earlier.clear();
                 return Err(bad_entry(block, at));
             };
-            let key_start = self.earlier_keys.len();
             self.earlier_keys.extend_from_within(before.start..before.start + slot.shared);
             self.earlier_keys.extend_from_slice(&block[slot.key_start..slot.key_end]);
             before = key_start..self.earlier_keys.len();

@@ -1,4 +1,4 @@
-use bifold_contract::{Entry, Kind};
+use bifold_contract::{Entry, Kind, MAX_KEY_LEN};
 use proptest::prelude::*;
 
 use super::*;
@@ -165,6 +165,36 @@ proptest! {
         bytes.extend_from_slice(&[prefix, 0, 0, 0, restarts, 0, 0, 0]);
         exercise(Value::from(bytes), &key);
     }
+}
+
+/// A walk through the operands of a key asks for the number below that of the last one, and there is none below 0.
+#[test]
+fn an_entry_without_a_number_is_damage() {
+    let entry = |seqno| Owned { key: b"key".to_vec(), seqno, kind: Kind::Operand, payload: Vec::new() };
+    let block = block_of(&[entry(1), entry(0)], 16);
+    assert!(matches!(get(&block, b"key", 1), Ok(Answer::Found(_))));
+    assert!(get(&block, b"key", 0).is_err() && StreamOrder::default().check(&block).is_err());
+    assert!(cursor_of(&block).last().is_err());
+}
+
+/// Else a small block would take any memory, if all its keys share what only the first one has.
+#[test]
+fn a_step_backward_puts_no_more_keys_together_than_an_interval_can_have() {
+    let sharing = |count: u32| {
+        let (mut out, mut builder, mut key) = (Vec::new(), BlockBuilder::new(usize::MAX), vec![7; MAX_KEY_LEN]);
+        builder.begin(&out);
+        for number in 0..count {
+            key[MAX_KEY_LEN - 4..].copy_from_slice(&number.to_be_bytes());
+            builder.add(&Entry::inline(&key, 1, b""), &mut out);
+        }
+        builder.finish(&mut out);
+        Value::copy_of(&out)
+    };
+    cursor_of(&sharing(1024)).last().unwrap();
+    let block = sharing(1025);
+    let mut cursor = cursor_of(&block);
+    assert!(cursor.last().is_err() && !cursor.is_placed());
+    search::check_entries(&block).unwrap();
 }
 
 fn exercise(block: Value, key: &[u8]) {

@@ -1,3 +1,4 @@
+use bifold_contract::MAX_KEY_LEN;
 use proptest::prelude::*;
 
 use super::*;
@@ -83,6 +84,45 @@ fn commits_come_back() {
     }
     assert!(reader.next().is_none());
     assert_eq!(reader.tail(), Tail::Clean);
+}
+
+/// Memtables assert what commits have checked. So a log that says otherwise must be an error before it gets there.
+#[test]
+fn a_key_that_may_not_be_stored_is_damage() {
+    let long = vec![7; MAX_KEY_LEN + 1];
+    let of = |key: &[u8], operation: fn(&[u8]) -> Operation<'_>| {
+        let bytes = encode(&[(1, vec![operation(key)])]);
+        let record = LogReader::new(&bytes, 5).unwrap().next().unwrap().unwrap();
+        record.operations().next().unwrap().map(|_| ())
+    };
+    let operations: [fn(&[u8]) -> Operation<'_>; 4] = [
+        |key| Operation::Put { keyspace: 1, key, value: b"v" },
+        |key| Operation::Delete { keyspace: 1, key },
+        |key| Operation::Merge { keyspace: 1, key, operand: b"more" },
+        |key| Operation::Pointer { keyspace: 1, key, pointer: b"here", value: None },
+    ];
+    for operation in operations {
+        assert!(of(b"", operation).unwrap_err().found.contains("a key of 0 bytes"));
+        assert!(of(&long, operation).is_err());
+        assert!(of(&long[1..], operation).is_ok(), "the longest key");
+    }
+    for bound in [&b""[..], &long[..]] {
+        assert!(of(bound, |start| Operation::DeleteRange { keyspace: 1, start, end: None }).is_ok());
+    }
+}
+
+#[test]
+fn a_marker_beyond_all_numbers_is_damage() {
+    let of = |last: SeqNo| {
+        let mut bytes = header(5).to_vec();
+        let mut encoder = LogEncoder::begin(&mut bytes, 5, FILE_HEADER_BYTES as u64, 9);
+        encoder.durable(last);
+        encoder.finish(Before::Unsynced);
+        let record = LogReader::new(&bytes, 5).unwrap().next().unwrap().unwrap();
+        record.durable()
+    };
+    assert_eq!(of(MAX_SEQNO), Ok(MAX_SEQNO));
+    assert!(of(MAX_SEQNO + 1).is_err() && of(SeqNo::MAX).is_err());
 }
 
 #[test]

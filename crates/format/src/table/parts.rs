@@ -63,14 +63,19 @@ pub fn split(whole: &IndexBuilder, mut append: impl FnMut(&[u8]) -> u64) -> Vec<
 /// A part as an index of its blocks.
 ///
 /// # Errors
-/// If the bytes are no part.
+/// If the bytes are no part. With any number of blocks, the whole index would be any number of times longer: it has
+/// each fence as a whole, and a part has what they share only once.
 #[inline]
 pub fn parse(content: &[u8]) -> Result<Index<'_>, Corruption> {
+    let damage = |expected: String, found: String| Corruption::new(0, "part of a table index", expected, found);
     let Some((first, index)) = content.split_first_chunk::<FIRST_BYTES>() else {
-        let found = format!("{} bytes", content.len());
-        return Err(Corruption::new(0, "part of a table index", "the beginning of its first block", found));
+        return Err(damage("the beginning of its first block".into(), format!("{} bytes", content.len())));
     };
-    Ok(Index::parse(index)?.beginning_at(u64::from_le_bytes(*first)))
+    let index = Index::parse(index)?;
+    if index.blocks() > PART_BLOCKS {
+        return Err(damage(format!("at most {PART_BLOCKS} blocks"), index.blocks().to_string()));
+    }
+    Ok(index.beginning_at(u64::from_le_bytes(*first)))
 }
 
 /// The whole index of these parts.
@@ -104,6 +109,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_part_with_more_blocks_than_a_writer_puts_there_is_damage() {
+        for (blocks, is_part) in [(PART_BLOCKS as u64, true), (PART_BLOCKS as u64 + 1, false)] {
+            let mut builder = IndexBuilder::default();
+            (1..=blocks).for_each(|at| builder.add(&at.to_be_bytes(), at));
+            let mut content = vec![0; FIRST_BYTES];
+            builder.finish(&mut content);
+            assert_eq!((parse(&content).is_ok(), whole([content]).is_ok()), (is_part, is_part), "{blocks} blocks");
+        }
+    }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]

@@ -16,6 +16,9 @@ use crate::{
     filter::HASH_BITS,
 };
 
+/// No table has so many entries or blocks, and sums over tables do not overflow.
+const COUNT_MAX: u64 = 1 << 48;
+
 /// The properties of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
@@ -65,8 +68,9 @@ impl Properties {
     /// If they are damaged.
     pub fn decode(content: &[u8], id: FileId, bytes: u64) -> Result<Self, Corruption> {
         let mut input = Input::new(content, "table properties");
-        let (entries, tombstones, range_tombstones) = (input.varint()?, input.varint()?, input.varint()?);
-        let (min_seqno, max_seqno, blocks) = (input.varint()?, input.varint()?, input.varint()?);
+        let entries = input.varint_up_to(COUNT_MAX)?;
+        let (tombstones, range_tombstones) = (input.varint_up_to(entries)?, input.varint_up_to(COUNT_MAX)?);
+        let (min_seqno, max_seqno, blocks) = (input.varint()?, input.varint()?, input.varint_up_to(COUNT_MAX)?);
         let at = input;
         let block_bytes_max = input.varint32()? as usize;
         if block_bytes_max > BLOCK_BYTES_MAX {
@@ -79,8 +83,16 @@ impl Properties {
             1 => true,
             other => return Err(at.damage("0 or 1", other.to_string())),
         };
-        let (smallest, largest) = (input.slice()?.into(), input.slice()?.into());
+        let at = input;
+        let (smallest, largest): (Box<[u8]>, Box<[u8]>) = (input.slice()?.into(), input.slice()?.into());
+        if smallest > largest {
+            return Err(at.damage("a smallest and a largest key in order", "two that are not"));
+        }
+        let at = input;
         let expiring = expiring(&mut input)?;
+        if expiring.entries > entries {
+            return Err(at.damage(format!("at most {entries} entries that expire"), expiring.entries.to_string()));
+        }
         input.end()?;
         let meta = TableMeta {
             id,
@@ -161,6 +173,22 @@ mod tests {
         for len in plain_bytes + 1..out.len() {
             assert!(Properties::decode(&out[..len], 7, 5000).is_err(), "truncated to {len} bytes");
         }
+    }
+
+    #[test]
+    fn what_no_table_has_is_refused() {
+        let meta = || some().meta;
+        let is_refused = |meta: TableMeta| {
+            let mut out = Vec::new();
+            Properties { meta, ..some() }.encode(&mut out);
+            Properties::decode(&out, 7, 5000).is_err()
+        };
+        assert!(!is_refused(meta()));
+        assert!(is_refused(TableMeta { largest: b"A"[..].into(), ..meta() }), "keys in this order");
+        assert!(is_refused(TableMeta { entries: u64::MAX / 2, ..meta() }), "so many entries");
+        assert!(is_refused(TableMeta { tombstones: 301, ..meta() }), "more tombstones than entries");
+        let expiring = Expiring { entries: 301, first: 1, last: 2 };
+        assert!(is_refused(TableMeta { expiring, ..meta() }), "more that expire than entries");
     }
 
     #[test]

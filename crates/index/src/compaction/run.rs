@@ -449,8 +449,7 @@ fn surviving(tombstones: &RangeTombstones, plan: &RewritePlan<'_>) -> RangeTombs
     if tombstones.is_empty() {
         return RangeTombstones::default();
     }
-    let stripe_ends: Vec<SeqNo> = plan.snapshots.iter().copied().chain([MAX_SEQNO]).collect();
-    let needed = RangeTombstones::for_snapshots(&tombstones.clipped(None, None), &stripe_ends);
+    let needed = RangeTombstones::for_rewrite(&tombstones.clipped(None, None), plan.snapshots);
     needed.filtered(|start, end, seqno| stripe_of(plan.snapshots, seqno) > 0 || !(plan.bottom)(start, end))
 }
 

@@ -1,4 +1,4 @@
-//! The range tombstones of a memtable.
+//! The range tombstones of a memtable, and of a table.
 //!
 //! Usually there are none, and a reader pays for one load. Otherwise the first reader after a write prepares them for
 //! lookups, and the result is kept: n tombstones written in a row are prepared once, not n times.
@@ -17,7 +17,9 @@
 //! Who sees a whole block needs one binary search in its edges. A snapshot that sees only some of it asks the parts,
 //! and of those, too, it sees all but one as a whole or not at all.
 //!
-//! Invariants: the numbers of a block are above those of the blocks before it; edges ascend, and the numbers of
+//! A table has all of its own when it is opened, and prepares them then: its file may say anything, and be short.
+//!
+//! Invariants: no number of a block is below those of the blocks before it; edges ascend, and the numbers of
 //! neighbours differ; a block has at most two edges for each tombstone. No fragment has a list of all tombstones that
 //! span it, as in [`crate::range_tombstones`]: for n nested ranges those lists are n²/2 numbers.
 
@@ -53,8 +55,8 @@ pub(super) struct Ranges {
     prepared: ArcSwapOption<Prepared>,
 }
 
-/// The range tombstones that a memtable had at one moment. Cheap to clone. A lookup costs one comparison if there are
-/// none.
+/// The range tombstones that a memtable had at one moment, or those of a table. Cheap to clone. A lookup costs one
+/// comparison if there are none.
 #[derive(Clone, Debug, Default)]
 pub struct MemtableRanges {
     /// `None` if there are none.
@@ -130,8 +132,7 @@ impl Ranges {
     }
 
     pub(super) fn push(&self, tombstone: RangeTombstone) {
-        let RangeTombstone { start, end, seqno } = tombstone;
-        let tombstone = Tombstone { start: start.into(), end: end.map(Arc::from), seqno };
+        let tombstone = Tombstone::from(tombstone);
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.push(tombstone);
         self.count.store(all.len(), Ordering::Release);
@@ -152,11 +153,21 @@ impl Ranges {
 
     #[cfg(test)]
     pub(super) fn prepared_bytes(&self) -> usize {
-        self.prepared.load().iter().flat_map(|prepared| &prepared.blocks).map(|block| block.bytes()).sum()
+        MemtableRanges { prepared: self.prepared.load_full() }.bytes()
     }
 }
 
 impl MemtableRanges {
+    /// Those of a table, in any order. What is left of one tombstone may be several with one number.
+    pub(crate) fn of_table(tombstones: &[RangeTombstone]) -> Self {
+        let mut all: Vec<Tombstone> = tombstones.iter().cloned().map(Tombstone::from).collect();
+        all.sort_by_key(|tombstone| tombstone.seqno);
+        let Prepared { count, blocks } = Prepared::of(&all, None);
+        // Nothing will follow, so they are one: whoever sees all of it needs one search.
+        let blocks = if blocks.len() > 1 { vec![Arc::new(Block::of_blocks(blocks))] } else { blocks };
+        Self { prepared: (count > 0).then(|| Arc::new(Prepared { count, blocks })) }
+    }
+
     /// The largest sequence number, at most `snapshot`, of a tombstone that spans `key`; 0 if there is none.
     #[inline]
     #[must_use]
@@ -190,6 +201,12 @@ impl MemtableRanges {
         let mut seen = Vec::new();
         each_seen(self.blocks(), snapshot, (first, last), &mut seen);
         seen
+    }
+
+    /// The memory that lookups take, without keys.
+    #[cfg(test)]
+    pub(crate) fn bytes(&self) -> usize {
+        self.blocks().iter().map(|block| block.bytes()).sum()
     }
 
     fn blocks(&self) -> &[Arc<Block>] {
@@ -304,6 +321,12 @@ impl Block {
             Parts::Blocks(parts) => parts.iter().map(|part| size_of_val(part) + part.bytes()).sum(),
         };
         size_of_val(self) + size_of_val(&*self.edges) + parts
+    }
+}
+
+impl From<RangeTombstone> for Tombstone {
+    fn from(RangeTombstone { start, end, seqno }: RangeTombstone) -> Self {
+        Self { start: start.into(), end: end.map(Arc::from), seqno }
     }
 }
 

@@ -28,6 +28,9 @@ use bifold_io::{Dir, Reader, SCRATCH_BYTES, with_scratch};
 /// ones are read by calls.
 const MAPPED_BLOCK_BYTES_MAX: usize = 8 << 10;
 
+/// What is read at once has at most so many bytes. Writers keep below: index and filter have less than 2 GiB together.
+const READ_BYTES_MAX: u64 = u32::MAX as u64;
+
 /// An open file.
 #[derive(Debug)]
 pub(super) struct TableFile {
@@ -246,11 +249,20 @@ impl TableFile {
             let text = |(blocks, end)| format!("{blocks} blocks that end at {end}");
             return damage(text(expected), text(found));
         }
-        let (expected, found) = (tail.properties.meta.range_tombstones, tail.tombstones.len() as u64);
+        let meta = &tail.properties.meta;
+        let (expected, found) = (meta.range_tombstones, tail.tombstones.len() as u64);
         if expected != found {
             return damage(format!("{expected} range tombstones"), format!("{found}"));
         }
-        Ok(())
+        // Else a merge would write tables that overlap others of their level.
+        let is_within = |tombstone: &RangeTombstone| {
+            let ends_within = tombstone.end.as_ref().map_or(meta.unbounded, |end| *end <= meta.largest);
+            ends_within && meta.smallest <= tombstone.start && tombstone.start <= meta.largest
+        };
+        match tail.tombstones.iter().find(|tombstone| !is_within(tombstone)) {
+            Some(outside) => damage("range tombstones within the keys of the table".into(), format!("{outside:?}")),
+            None => Ok(()),
+        }
     }
 
     /// A data block.
@@ -272,8 +284,12 @@ impl TableFile {
     }
 
     /// The bytes at a place within the file. Places come from [`Footer`] and [`TableFile::place`], so they are no
-    /// longer than the file.
+    /// longer than the file. That may have holes, and be any length.
     pub(super) fn read(&self, place: Place, source: IoSource) -> Result<Arc<[u8]>> {
+        if place.len() > READ_BYTES_MAX {
+            let (expected, found) = (format!("at most {READ_BYTES_MAX} bytes"), format!("{} bytes", place.len()));
+            return Err(self.error(Corruption::new(place.start, "table section", expected, found)));
+        }
         let mut buffer = zeroed(place.len() as usize);
         if let Some(free) = Arc::get_mut(&mut buffer) {
             self.reader.read_at(free, place.start, source)?;
@@ -288,11 +304,15 @@ impl TableFile {
             .map_err(|damage| self.error(damage))
     }
 
-    /// The place of a block from the index, checked to be within the data.
+    /// The place of a block from the index, checked to be within the data, and no longer than the longest block is: it
+    /// is read into memory before its checksum is known.
     #[inline]
     pub(super) fn place(&self, index: &Index<'_>, block: usize) -> Result<Place> {
-        index.place(block).filter(|place| place.end <= self.footer.data_bytes).ok_or_else(|| {
-            let expected = format!("a place within {} bytes of data for block {block}", self.footer.data_bytes);
+        let sealed_max = (self.block_bytes_max + SEAL_BYTES) as u64;
+        let is_possible = |place: &Place| place.end <= self.footer.data_bytes && place.len() <= sealed_max;
+        index.place(block).filter(is_possible).ok_or_else(|| {
+            let data_bytes = self.footer.data_bytes;
+            let expected = format!("a place of at most {sealed_max} bytes in {data_bytes} of data for block {block}");
             let found = format!("{:?}", index.place(block));
             self.error(Corruption::new(self.footer.index().start, "table index", expected, found))
         })

@@ -53,7 +53,7 @@ use file::TableFile;
 use held::HeldMemory;
 pub use writer::{TableOptions, TableWriter};
 
-use crate::{cpu::prefetch_lines, cursor::Cursor, range_tombstones::RangeTombstones};
+use crate::{cpu::prefetch_lines, cursor::Cursor, memtable::MemtableRanges};
 
 /// A version of a key found in a table.
 #[derive(Clone, Debug)]
@@ -79,7 +79,7 @@ pub struct Table {
     /// The place of that top; empty if the index is in one piece.
     top: Place,
     tombstones: Vec<RangeTombstone>,
-    covering: RangeTombstones,
+    covering: MemtableRanges,
     obsolete: AtomicBool,
 }
 
@@ -137,7 +137,7 @@ impl Table {
             let (expected, found) = (format!("{meta:?}"), format!("{:?}", tail.properties.meta));
             return Err(file.error(Corruption::new(0, "table", expected, found)));
         }
-        let covering = RangeTombstones::new(&tail.tombstones);
+        let covering = MemtableRanges::of_table(&tail.tombstones);
         let held = HeldMemory::open(&tail, context);
         let top = tail.top.map_or_else(Place::default, |(_, place)| place);
         let filter = if tail.properties.has_key_hashes() { Place::default() } else { file.footer.filter() };

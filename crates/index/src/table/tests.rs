@@ -57,6 +57,36 @@ fn a_table_may_have_only_range_tombstones() {
     assert!(table.verify().is_empty());
 }
 
+/// What snapshots have held may be nested, and a file may say anything: lists of all that span a key would have n²/2
+/// numbers.
+#[test]
+fn nested_range_tombstones_take_little_memory() {
+    const COUNT: u64 = 3000;
+    let disk = Disk::new();
+    let mut writer = TableWriter::create(&disk.dir, 3, IoSource::Flush, &options()).unwrap();
+    let key = |number: u64| format!("{number:06}").into_bytes();
+    let mut add = |start: u64, end: u64, seqno: u64| {
+        let tombstone = RangeTombstone { start: key(start).into(), end: Some(key(end).into()), seqno };
+        writer.add_range_tombstone(&tombstone).unwrap();
+    };
+    (1..=COUNT).for_each(|n| add(COUNT - n, COUNT + n, COUNT + 1 - n));
+    // What is left of one that others have cut.
+    (1..=200).for_each(|n| add(2 * COUNT + 2 * n, 2 * COUNT + 2 * n + 1, 7));
+    let table = disk.open(&writer.finish().unwrap());
+    let by_definition = |key: &[u8], snapshot: u64| {
+        let seen = table.range_tombstones().iter().filter(|t| t.seqno <= snapshot && t.contains(key));
+        seen.map(|t| t.seqno).max().unwrap_or(0)
+    };
+    for number in (0..2 * COUNT + 500).step_by(37) {
+        for snapshot in [0, 6, 7, 700, 1500, COUNT - 1, COUNT] {
+            let (found, expected) = (table.covering(&key(number), snapshot), by_definition(&key(number), snapshot));
+            assert_eq!(found, expected, "{number} at {snapshot}");
+        }
+    }
+    let bytes = table.covering.bytes() as u64;
+    assert!(bytes < 400 * COUNT, "{bytes}");
+}
+
 #[test]
 fn an_obsolete_table_is_removed_when_its_last_reference_is_dropped() {
     let disk = Disk::new();

@@ -80,6 +80,8 @@ fn each_edit_produces_the_next_version() {
         ("-1.3.7 +2.2.7[f-m]", "0.6: 2[c-z]\n1.3: 3[a-e] 4[n-z]\n2.2: 7[f-m]"),
         ("-0.6.2 -1.3.3 -1.3.4 +2.2.8[a-e]", "2.2: 8[a-e] 7[f-m]"),
         ("-2.2.8 -2.2.7", ""),
+        ("+255.9.9[a-b]", "255.9: 9[a-b]"),
+        ("+0.10.10[c-d]", "0.10: 10[c-d]\n255.9: 9[a-b]"),
     ];
     let mut version = Version::default();
     for (change, expected) in steps {

@@ -146,6 +146,18 @@ fn a_commit_whose_value_is_missing_ends_the_logs_unless_it_was_durable() {
     bed.assert_damaged(&[1, 2], 0, "expected the value of commit 2, found no whole record");
 }
 
+/// Checksums say nothing about who wrote it.
+#[test]
+fn a_commit_beyond_all_numbers_is_damage() {
+    let bed = Bed::new();
+    bed.write(1, &[Put(MAX_SEQNO - 1)]);
+    bed.write(2, &[Put(MAX_SEQNO)]);
+    let walk = |id, next| walk_logs(&bed.dir, (&[LogSpan::whole(id)], next), NO_FILE, &mut OfOneStore(&bed.values));
+    assert_eq!(walk(1, MAX_SEQNO - 1).unwrap().finish(0).unwrap().next, MAX_SEQNO);
+    let error = walk(2, MAX_SEQNO).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("expected numbers below"), "{error}");
+}
+
 #[test]
 fn a_torn_header_makes_an_empty_log() {
     let bed = Bed::new();

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use bifold_contract::{Error, IoSource, Kind, RangeTombstone, TableMeta};
 use bifold_format::{
     block::sealed::SEAL_BYTES,
+    checksum::checksum,
     compression::Compression,
     filter::{HASH_BITS, key_hash},
+    table::properties::Properties,
 };
 
 use super::samples::{Disk, OwnedEntry, options, sample};
@@ -248,6 +250,61 @@ fn a_compaction_meets_an_error_where_keys_are_not_in_their_place() {
         }
         let Err(error) = outcome else { panic!("entry {at}, byte {byte}, blocks of {block_bytes} bytes") };
         assert!(error.is_corruption() && error.path().is_some_and(|path| path.ends_with("000005.tbl")), "{error}");
+    }
+}
+
+/// Changes the properties of a table, as if they had been so when they were sealed. They must stay as long.
+fn change_properties(disk: &Disk, meta: &TableMeta, change: impl FnOnce(&mut Properties)) {
+    let path = disk.dir.file("000005.tbl");
+    let place = disk.open(meta).file.footer.properties();
+    let mut bytes = disk.fs.read(&path).unwrap();
+    let (covered, sum) = bytes[place.start as usize..place.end as usize].split_last_chunk_mut::<8>().unwrap();
+    let (_method, content) = covered.split_last_mut().unwrap();
+    let mut properties = Properties::decode(content, meta.id, meta.bytes).unwrap();
+    change(&mut properties);
+    let mut changed = Vec::new();
+    properties.encode(&mut changed);
+    content.copy_from_slice(&changed);
+    *sum = checksum(covered, meta.id, place.start).to_le_bytes();
+    disk.fs.write_durable(&path, &bytes);
+}
+
+/// It would be read into memory first, however long a file with holes may be.
+#[test]
+fn a_block_that_is_longer_than_any_of_its_table_is_not_read() {
+    let disk = Disk::new();
+    let entries = sample(100);
+    let meta = disk.write(5, &entries, &options());
+    change_properties(&disk, &meta, |properties| properties.block_bytes_max -= 1);
+    let found = read_open(&disk.open(&meta), &entries);
+    assert!(found.iter().any(Result::is_err), "the longest block was read");
+    let mut cursor = disk.open(&meta).cursor(ReadMode::Scan);
+    let mut outcome = cursor.first();
+    while outcome.is_ok() && cursor.entry().is_some() {
+        outcome = cursor.next();
+    }
+    assert!(outcome.unwrap_err().to_string().contains("expected a place of at most"));
+}
+
+#[test]
+fn a_table_with_range_tombstones_beyond_its_keys_does_not_open() {
+    type Change = fn(&mut TableMeta);
+    let cases: [(Option<&str>, Change); 3] = [
+        (Some("x"), |meta| meta.largest = b"w"[..].into()),
+        (Some("x"), |meta| meta.smallest = b"c"[..].into()),
+        (None, |meta| meta.unbounded = false),
+    ];
+    for (end, change) in cases {
+        let disk = Disk::new();
+        let mut writer = TableWriter::create(&disk.dir, 5, IoSource::Flush, &options()).unwrap();
+        let end = end.map(|end| end.as_bytes().into());
+        writer.add_range_tombstone(&RangeTombstone { start: b"b"[..].into(), end, seqno: 3 }).unwrap();
+        let mut meta = writer.finish().unwrap();
+        disk.open(&meta);
+        change_properties(&disk, &meta, |properties| change(&mut properties.meta));
+        change(&mut meta);
+        let error = Table::open(&disk.dir, Arc::new(meta), &disk.context).unwrap_err();
+        assert!(error.is_corruption() && error.to_string().contains("within the keys of the table"), "{error}");
     }
 }
 
