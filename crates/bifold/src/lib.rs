@@ -74,8 +74,16 @@ struct ChangesPage;
 mod api;
 mod background;
 mod commit;
+mod counts;
 mod engine;
+mod ingest;
+mod install;
+mod limits;
+mod log;
+mod open;
 mod read;
+mod schedule;
+mod settings;
 mod state;
 mod transaction;
 mod waiting;
@@ -83,23 +91,15 @@ mod waiting;
 pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
-    changes::{Change, ChangeKind, Changes, LargeValue, RetainChanges},
+    changes::{Change, ChangeKind, Changes, LargeValue},
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
-    events,
     expiry::TimeToLive,
-    filter::{CompactionFilter, FilterEntry, Verdict},
     follow::Refreshed,
-    ingest::{Ingest, IngestReport},
+    ingest::Ingest,
     keyspace::{Keyspace, Swap},
     large::ValueReader,
-    merge::{Combine, MergeOperator, MergeOperators},
-    metrics,
-    options::{
-        self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
-        PlacementKind, Reads, Workers,
-    },
-    placement, salvage,
+    metrics, salvage,
     snapshot::Snapshot,
     stats::{self, Stats},
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
@@ -107,11 +107,23 @@ pub use api::{
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
 pub use commit::notices::CommitNotice;
+pub use ingest::IngestReport;
 pub use read::{
     estimate::RangeSize,
     keys::Keys,
     pair::Pair,
     scan::Range,
     undamaged::{DamagedBlock, Undamaged},
+};
+pub use settings::{
+    events,
+    filter::{CompactionFilter, FilterEntry, Verdict},
+    merge::{Combine, MergeOperator, MergeOperators},
+    options::{
+        self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
+        PlacementKind, Reads, Workers,
+    },
+    placement,
+    retain_changes::RetainChanges,
 };
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange, WriteCache};
