@@ -5,8 +5,8 @@ use bifold_contract::Result;
 use crate::{api::keyspace::Keyspace, settings::options::Durability, state::op::Act};
 
 impl Keyspace {
-    /// Gives `key` an operand of the keyspace's [`merge`](crate::KeyspaceOptions::merge) operator. Nothing is read, nor is the
-    /// operand checked: reads, flushes and compactions combine operands with what is older.
+    /// Gives `key` an operand of the keyspace's [`merge`](crate::KeyspaceOptions::merge) operator. Nothing is read, nor
+    /// is the operand checked: reads, flushes and compactions combine operands with what is older.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("bifold-doc-merge-{}", std::process::id()));
@@ -23,7 +23,8 @@ impl Keyspace {
     /// ```
     ///
     /// # Errors
-    /// As [`Keyspace::put`]; [`InvalidArgument`](crate::Error::InvalidArgument) when the keyspace has no merge operator.
+    /// As [`Keyspace::put`]; [`InvalidArgument`](crate::Error::InvalidArgument) when the keyspace has no merge
+    /// operator.
     pub fn merge(&self, key: impl AsRef<[u8]>, operand: impl AsRef<[u8]>) -> Result<()> {
         self.merge_with(key, operand, self.durability())
     }

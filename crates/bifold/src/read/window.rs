@@ -8,8 +8,8 @@
 //!
 //! While values are in memory, the window grows from 2 to 16: the processor fetches 4 to 8 at a time. While they come
 //! from the device, the window is what the scan will surely ask for: up to its limit, or as many entries as recent
-//! scans of the keyspace have asked for ([`Habits`](crate::state::habits::Habits)). Beyond that, a scan is expected to go on for half as long as it
-//! already has.
+//! scans of the keyspace have asked for ([`Habits`](crate::state::habits::Habits)). Beyond that, a scan is expected to
+//! go on for half as long as it already has.
 
 /// The largest window for values in memory.
 const IN_MEMORY_MAX: usize = 16;

@@ -26,7 +26,8 @@ const APPEND: &str = "append";
 const SET_UNION: &str = "set_union";
 
 /// How [`Keyspace::merge`](crate::Keyspace::merge) changes a value: a name, which the database stores, and an
-/// **associative** function. Values and operands are of one kind: an operand for a key without a value makes that value.
+/// **associative** function. Values and operands are of one kind: an operand for a key without a value makes that
+/// value.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MergeOperator {

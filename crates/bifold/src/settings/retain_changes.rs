@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How many commits are kept for [`Db::changes`](crate::Db::changes), beyond what recovery needs. Whole logs are kept; the oldest is
-/// deleted when one of the two limits is exceeded.
+/// How many commits are kept for [`Db::changes`](crate::Db::changes), beyond what recovery needs. Whole logs are kept;
+/// the oldest is deleted when one of the two limits is exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetainChanges {
