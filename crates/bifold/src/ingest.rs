@@ -7,8 +7,8 @@
 //!                                  └─▶ both for the feed ([`for_feed`]) if changes are kept
 //! ```
 //!
-//! **Threads.** Full pieces are written by idle workers ([`pieces`]) while the next one gathers, and by the caller when
-//! no memory is left for that. Where callers do all work, there is one piece.
+//! **Threads.** Full pieces are written by idle workers ([`pieces`](crate::state::pieces)) while the next one gathers,
+//! and by the caller when no memory is left for that. Where callers do all work, there is one piece.
 //!
 //! **Numbers.** The entries get consecutive sequence numbers, which are in tables and value files before they are
 //! anybody's: they are taken far ahead of the commits. At the end the log skips over them, so that all earlier commits

@@ -42,14 +42,23 @@
 //!
 //! # How the code flows
 //!
+//! Each module of the root imports only from those that `ARCHITECTURE.md` lists below it.
+//!
 //! | path | module |
 //! |---|---|
-//! | what users call | `api` |
-//! | commit: log, memtable, visibility; how fast writers go | `commit` |
-//! | point reads and iterators | `read` |
 //! | transactions: their reads and writes, the check at their commit | `transaction` |
-//! | flush, compaction, GC: which runs next, on which thread | `background` |
-//! | trees, every change of them, the manifest, opening after a stop or a crash | `state` |
+//! | what users call | `api` |
+//! | opening after a stop or a crash; reading what another process writes | `open` |
+//! | which background work runs next, on which thread | `schedule` |
+//! | sorted entries without the log | `ingest` |
+//! | flush, compaction, GC | `background` |
+//! | commit: log, memtable, visibility | `commit` |
+//! | every change of trees and of the manifest | `install` |
+//! | memory, room, space; how fast writers go | `limits` |
+//! | the log, the manifest, the list of trees | `log` |
+//! | point reads and iterators | `read` |
+//! | trees, snapshots, operations, running work | `state` |
+//! | what users set | `settings` |
 //! | waiting and notification | `waiting` |
 //! | reading damaged databases, or value files when everything else is lost | [`salvage`] |
 //! | placements of your own | [`placement`] |

@@ -14,7 +14,7 @@ const TABLE_HEAD: &str = "| layer | what it is |\n|---|---|\n";
 const CODE: &str = "crates/bifold/src/";
 
 /// The layers of the page, from the bottom to the top.
-pub fn listed() -> Result<Vec<String>, String> {
+pub(super) fn listed() -> Result<Vec<String>, String> {
     let text = fs::read_to_string(TABLE).map_err(|e| format!("{TABLE}: {e}"))?;
     match rows(&text) {
         layers if layers.is_empty() => Err(format!("{TABLE} has no table of layers")),
@@ -29,7 +29,7 @@ fn rows(page: &str) -> Vec<String> {
 }
 
 /// Imports that do not point to a lower layer, and what is in no layer or no longer there. Tests may import anything.
-pub fn upward(files: &[Source], layers: &[String]) -> Vec<String> {
+pub(super) fn upward(files: &[Source], layers: &[String]) -> Vec<String> {
     let tests: BTreeSet<String> = files.iter().flat_map(test_modules).collect();
     let is_test = |file: &str| tests.iter().any(|test| file == test || file.starts_with(&format!("{test}/")));
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
