@@ -1,5 +1,8 @@
-//! The limits that keep the code readable, counted: files, functions, lines, the seam, and where placements are named.
+//! The limits that keep the code readable, counted: files, functions, lines, the seam, where placements are named, and
+//! what imports upward.
 //! Clippy has the same limit for functions (`too-many-lines-threshold` in clippy.toml).
+
+mod layers;
 
 use std::{collections::BTreeMap, fs, process::Command};
 
@@ -35,7 +38,7 @@ const ENGINE: [&str; 6] = ["contract", "format", "io", "index", "values", "bifol
 /// Where placements are defined, registered and described to users.
 const REGISTRATION: [&str; 4] = [
     "crates/values/src/placements",
-    "crates/bifold/src/api/options",
+    "crates/bifold/src/settings/options",
     "crates/bifold/src/state/presets.rs",
     "crates/bifold/src/lib.rs",
 ];
@@ -68,6 +71,8 @@ pub fn run() -> Result<(), String> {
     count("lines of more than 120 columns", files.iter().flat_map(wide_lines).collect(), WIDE_LINES_LEFT);
     count("placements named elsewhere", files.iter().flat_map(strange_names).collect(), 0);
     count("types that share their name with another of their crate", same_names(&files), 0);
+    let layers = layers::listed()?;
+    count("imports in bifold of what is not in a lower layer", layers::upward(&files, &layers), 0);
     for page in &PAGES {
         let text = fs::read_to_string(page.path).map_err(|e| format!("{}: {e}", page.path))?;
         count(&format!("functions that {} names and that are not there", page.path), page.lost(&text, &files), 0);

@@ -1,4 +1,4 @@
-//! Work that nobody waits for: which, on which thread, and the jobs themselves.
+//! Work that nobody waits for: the jobs themselves.
 
 pub(crate) mod alone;
 #[cfg(test)]
@@ -7,17 +7,9 @@ pub(crate) mod compact;
 pub(crate) mod filter;
 pub(crate) mod flush;
 pub(crate) mod gc;
-pub(crate) mod left_out;
 pub(crate) mod narrow;
 pub(crate) mod outcome;
-pub(crate) mod places;
 pub(crate) mod prune;
 pub(crate) mod reclaim;
 pub(crate) mod rewrite;
-pub(crate) mod schedule;
-pub(crate) mod shared_flush;
-pub(crate) mod space;
 pub(crate) mod split;
-pub(crate) mod telling;
-pub(crate) mod waits;
-pub(crate) mod work;

@@ -22,28 +22,23 @@ use bifold_io::{Dir, Env, fs::FileLock};
 pub(crate) use self::parts::Recovered;
 use self::parts::{Parts, Shared};
 use crate::{
-    api::{
-        options::{Durability, KeyspaceOptions, Options},
-        stats::counters::Counters,
-    },
-    background::{
-        flush::Flusher, gc::Gc, rewrite::Rewrites, schedule::Scheduler, space::Space, telling::Events, waits::Waits,
-        work::Work,
-    },
+    background::{flush::Flusher, gc::Gc, rewrite::Rewrites},
     commit::{
-        ingest::Ingests,
-        memory::MemoryPlan,
         notices::Notices,
-        op::Op,
-        pace::Pace,
-        room::Room,
         syncs::Syncs,
-        wal::Wal,
         write::{Committer, Condition},
     },
+    counts::counters::Counters,
+    ingest::Ingests,
+    install::State,
+    limits::{
+        memory::MemoryPlan, pace::Pace, room::Room, space::Space, transaction_memory::TransactionMemory, waits::Waits,
+    },
+    log::{trees::Trees, wal::Wal},
     read::get::Reader,
-    state::{health::Health, install::State, snapshot::Snapshots, time::Time, tree::Tree, trees::Trees},
-    transaction::memory::TransactionMemory,
+    schedule::Scheduler,
+    settings::options::{Durability, KeyspaceOptions, Options},
+    state::{health::Health, op::Op, snapshot::Snapshots, telling::Events, time::Time, tree::Tree, work::Work},
     waiting::{signal::Signal, sync::FairLock, visible::LastVisible},
 };
 

@@ -42,14 +42,23 @@
 //!
 //! # How the code flows
 //!
+//! Each module of the root imports only from those that `ARCHITECTURE.md` lists below it.
+//!
 //! | path | module |
 //! |---|---|
-//! | what users call | `api` |
-//! | commit: log, memtable, visibility; how fast writers go | `commit` |
-//! | point reads and iterators | `read` |
 //! | transactions: their reads and writes, the check at their commit | `transaction` |
-//! | flush, compaction, GC: which runs next, on which thread | `background` |
-//! | trees, every change of them, the manifest, opening after a stop or a crash | `state` |
+//! | what users call | `api` |
+//! | opening after a stop or a crash; reading what another process writes | `open` |
+//! | which background work runs next, on which thread | `schedule` |
+//! | sorted entries without the log | `ingest` |
+//! | flush, compaction, GC | `background` |
+//! | commit: log, memtable, visibility | `commit` |
+//! | every change of trees and of the manifest | `install` |
+//! | memory, room, space; how fast writers go | `limits` |
+//! | the log, the manifest, the list of trees | `log` |
+//! | point reads and iterators | `read` |
+//! | trees, snapshots, operations, running work | `state` |
+//! | what users set | `settings` |
 //! | waiting and notification | `waiting` |
 //! | reading damaged databases, or value files when everything else is lost | [`salvage`] |
 //! | placements of your own | [`placement`] |
@@ -74,8 +83,16 @@ struct ChangesPage;
 mod api;
 mod background;
 mod commit;
+mod counts;
 mod engine;
+mod ingest;
+mod install;
+mod limits;
+mod log;
+mod open;
 mod read;
+mod schedule;
+mod settings;
 mod state;
 mod transaction;
 mod waiting;
@@ -83,23 +100,15 @@ mod waiting;
 pub use api::{
     backup::{Backup, BackupOptions, BackupProgress, Generation, PruneReport},
     batch::Batch,
-    changes::{Change, ChangeKind, Changes, LargeValue, RetainChanges},
+    changes::{Change, ChangeKind, Changes, LargeValue},
     checkpoint::CheckpointProgress,
     db::{DEFAULT_KEYSPACE, Db},
-    events,
     expiry::TimeToLive,
-    filter::{CompactionFilter, FilterEntry, Verdict},
     follow::Refreshed,
-    ingest::{Ingest, IngestReport},
+    ingest::Ingest,
     keyspace::{Keyspace, Swap},
     large::ValueReader,
-    merge::{Combine, MergeOperator, MergeOperators},
-    metrics,
-    options::{
-        self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
-        PlacementKind, Reads, Workers,
-    },
-    placement, salvage,
+    metrics, salvage,
     snapshot::Snapshot,
     stats::{self, Stats},
     verify::{VerifyProgress, VerifyReport, verify, verify_in},
@@ -107,11 +116,23 @@ pub use api::{
 pub use bifold_contract::{Corruption, Error, IoSource, MAX_KEY_LEN, MAX_VALUE_LEN, Result, SeqNo, Value};
 pub use bifold_io::{Env, give_back_freed_memory};
 pub use commit::notices::CommitNotice;
+pub use ingest::IngestReport;
 pub use read::{
     estimate::RangeSize,
     keys::Keys,
     pair::Pair,
     scan::Range,
     undamaged::{DamagedBlock, Undamaged},
+};
+pub use settings::{
+    events,
+    filter::{CompactionFilter, FilterEntry, Verdict},
+    merge::{Combine, MergeOperator, MergeOperators},
+    options::{
+        self, Access, CachedValues, Compaction, Compression, Durability, IfMissing, KeyspaceOptions, Options,
+        PlacementKind, Reads, Workers,
+    },
+    placement,
+    retain_changes::RetainChanges,
 };
 pub use transaction::{Isolation, Savepoint, Transaction, TransactionOptions, TransactionRange, WriteCache};

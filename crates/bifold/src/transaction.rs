@@ -34,13 +34,11 @@
 //! | `writes` | what is to be written; savepoints |
 //! | `scan` | an iterator over the snapshot with the own writes in it |
 //! | `validate` | the two steps of a commit |
-//! | `memory` | the bound on all of this |
 //! | `write_cache` | [`WriteCache`]: writes gathered like those of a transaction, and committed when they are many |
 
 mod begin;
 mod handle;
 mod intervals;
-pub(crate) mod memory;
 mod reads;
 mod scan;
 mod validate;

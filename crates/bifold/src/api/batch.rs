@@ -8,11 +8,11 @@ use std::{
 use bifold_contract::{Millis, Result};
 
 use crate::{
-    api::{
-        expiry::{instant_of, put_until},
-        keyspace::{Keyspace, delete_bounds},
+    api::keyspace::{Keyspace, delete_bounds},
+    state::{
+        op::{Act, Op, put_until},
+        time::instant_of,
     },
-    commit::op::{Act, Op},
 };
 
 /// Operations gathered in memory for one atomic commit ([`Db::commit`](crate::Db::commit)): after a crash either all

@@ -12,13 +12,7 @@ pub(crate) mod ingested;
 mod large;
 mod wait;
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    io::ErrorKind,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::VecDeque, fmt, io::ErrorKind, sync::Arc, time::SystemTime};
 
 use bifold_contract::{Corruption, Error, IoSource, KeyspaceId, LargeRef, Result, SeqNo, Value, expiry, planted};
 use bifold_format::{
@@ -29,36 +23,18 @@ use bifold_format::{
     walk::{Met, Walk},
 };
 use bifold_io::Reader;
-use serde::{Deserialize, Serialize};
 
 use self::ingested::AtIngest;
 use crate::{
-    api::{
-        db::{Db, Handle},
-        expiry::moment_of,
-    },
-    commit::{
+    api::db::{Db, Handle},
+    engine::Engine,
+    log::{
         kept_logs::{self, cut_short},
         wal::LogFile,
     },
-    engine::Engine,
-    state::follow::patiently,
+    open::follow::patiently,
+    state::time::moment_of,
 };
-
-/// How many commits are kept for [`Db::changes`], beyond what recovery needs. Whole logs are kept; the oldest is
-/// deleted when one of the two limits is exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RetainChanges {
-    /// The most bytes of logs that nothing else needs, with the large values and ingests that only they lead to. 0: no
-    /// commits are kept from now on.
-    #[serde(with = "bifold_contract::option::size")]
-    pub bytes: u64,
-    /// The age at which such a log is deleted, counted from when recovery needed it no longer, and anew from each
-    /// opening. In TOML a text such as `"24h"`, or a number of seconds. Unset: logs of any age are kept.
-    #[serde(default, with = "bifold_contract::option::duration", skip_serializing_if = "Option::is_none")]
-    pub age: Option<Duration>,
-}
 
 /// What happened to a key, or to a range of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -38,10 +38,10 @@ use bifold_values::parts::{
 
 use self::target::{CHECKPOINT, Target};
 use crate::{
-    api::{db::Db, options::Access},
-    commit::wal::LogFile,
+    api::db::Db,
     engine::Engine,
-    state::manifest::ManifestFile,
+    log::{manifest::ManifestFile, wal::LogFile},
+    settings::options::Access,
     waiting::sync::LockExt,
 };
 

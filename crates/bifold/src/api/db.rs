@@ -10,18 +10,16 @@ use crate::{
         backup::create::KnownSums,
         batch::Batch,
         keyspace::Keyspace,
-        options::{Access, Durability, KeyspaceOptions, Options},
         snapshot::Snapshot,
         stats::{GarbageStats, Stats},
     },
     background::outcome::for_each_tree,
-    commit::{notices::CommitNotice, room::Means},
+    commit::notices::CommitNotice,
     engine::Engine,
-    state::{
-        follow::Follower,
-        recover,
-        snapshot::{Holder, SnapshotGuard},
-    },
+    limits::room::Means,
+    open::{follow::Follower, recover},
+    settings::options::{Access, Durability, KeyspaceOptions, Options},
+    state::snapshot::{Holder, SnapshotGuard},
 };
 
 /// The keyspace that always exists. The short forms on [`Db`] use it.

@@ -1,13 +1,15 @@
 //! Entries that expire: how users set, ask and change when. Page: `docs/expiry.md`.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
-use bifold_contract::{Millis, Result, expiry::INSTANT_MAX};
+use bifold_contract::{Millis, Result};
 
 use crate::{
     api::keyspace::Keyspace,
-    commit::op::{Act, Op},
-    state::time::Sight,
+    state::{
+        op::{Act, Op, put_until},
+        time::{Sight, instant_after, instant_of},
+    },
 };
 
 /// How long an entry still lives.
@@ -19,29 +21,6 @@ pub enum TimeToLive {
     Forever,
     /// It expires when this time has passed.
     Left(Duration),
-}
-
-/// When something expires that lives for `ttl` from `now` on: a part of a millisecond counts as a whole one. `None`:
-/// never, if that is later than any instant that can be stored.
-pub(crate) fn instant_after(now: Millis, ttl: Duration) -> Option<Millis> {
-    let ttl = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-    // No entry has instant 0, which is before all time.
-    now.checked_add(ttl).filter(|&instant| instant <= INSTANT_MAX).map(|instant| instant.max(1))
-}
-
-/// The instant of a moment, rounded up.
-pub(crate) fn instant_of(moment: SystemTime) -> Option<Millis> {
-    instant_after(0, moment.duration_since(UNIX_EPOCH).unwrap_or_default())
-}
-
-/// The moment of an instant.
-pub(crate) fn moment_of(instant: Millis) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(instant)
-}
-
-/// Sets a value that expires, or one that does not.
-pub(crate) fn put_until(value: &[u8], instant: Option<Millis>) -> Act<'_> {
-    instant.map_or(Act::Put(value), |instant| Act::PutUntil(value, instant))
 }
 
 impl Keyspace {
@@ -145,23 +124,5 @@ impl Keyspace {
                 return Ok(true);
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn instants_are_rounded_up_and_never_overflow() {
-        assert_eq!(instant_after(1000, Duration::from_micros(1)), Some(1001));
-        assert_eq!(instant_after(1000, Duration::from_millis(5)), Some(1005));
-        assert_eq!(instant_after(1000, Duration::ZERO), Some(1000));
-        assert_eq!(instant_after(0, Duration::ZERO), Some(1));
-        assert_eq!(instant_after(1000, Duration::MAX), None);
-        assert_eq!(instant_after(INSTANT_MAX, Duration::ZERO), Some(INSTANT_MAX));
-        assert_eq!(instant_after(INSTANT_MAX, Duration::from_nanos(1)), None);
-        assert_eq!(instant_of(moment_of(1_764_000_000_123)), Some(1_764_000_000_123));
-        assert_eq!(instant_of(UNIX_EPOCH - Duration::from_secs(1)), Some(1));
     }
 }

@@ -8,11 +8,12 @@ use std::{
 use bifold_contract::Result;
 
 use crate::{
-    api::{
-        expiry::{instant_of, put_until},
-        keyspace::Keyspace,
+    api::keyspace::Keyspace,
+    ingest::{IngestReport, IngestRun},
+    state::{
+        op::{Act, put_until},
+        time::instant_of,
     },
-    commit::{ingest::IngestRun, op::Act},
 };
 
 /// Sorted entries on their way into a keyspace: see [`Keyspace::ingest`]. If it is dropped without
@@ -22,21 +23,6 @@ use crate::{
 pub struct Ingest {
     keyspace: Keyspace,
     run: IngestRun,
-}
-
-/// What an ingest has written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct IngestReport {
-    /// Entries.
-    pub entries: u64,
-    /// Bytes of their keys and values.
-    pub bytes: u64,
-    /// Tables with their keys.
-    pub tables: u64,
-    /// The level that these tables went to: the deepest if the keyspace had nothing between the first key and the
-    /// last one, else 0.
-    pub level: u8,
 }
 
 impl Keyspace {

@@ -9,17 +9,18 @@ use std::{
 use bifold_contract::{Result, Value};
 
 use crate::{
-    api::{
-        db::Handle,
-        options::{Durability, KeyspaceOptions},
-    },
-    commit::op::{Act, Op},
+    api::db::Handle,
     read::{
         estimate::RangeSize,
         pair::Pair,
         scan::{KeyBounds, Range, prefix_end},
     },
-    state::{snapshot::Holder, tree::Tree},
+    settings::options::{Durability, KeyspaceOptions},
+    state::{
+        op::{Act, Op},
+        snapshot::Holder,
+        tree::Tree,
+    },
 };
 
 /// A named, ordered map within a database, with options of its own. Keyspaces share the log, so a

@@ -9,9 +9,10 @@ use std::{
 use bifold_contract::{Error, Result};
 
 use crate::{
-    api::{db::Db, keyspace::Keyspace, options::Durability, snapshot::Snapshot},
+    api::{db::Db, keyspace::Keyspace, snapshot::Snapshot},
     commit::large::put_large,
     read::{get::Reader, large::OpenedValue},
+    settings::options::Durability,
 };
 
 /// Large values.

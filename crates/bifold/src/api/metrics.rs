@@ -40,7 +40,7 @@ mod crate_tracing;
 pub use self::crate_metrics::{MetricsListener, MetricsRecorder};
 #[cfg(feature = "tracing")]
 pub use self::crate_tracing::TracingListener;
-use crate::stats::{KeyspaceStats, Quantiles, Stats};
+use crate::api::stats::{KeyspaceStats, Quantiles, Stats};
 
 /// Takes figures.
 pub trait Recorder {

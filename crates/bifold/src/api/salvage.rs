@@ -52,11 +52,13 @@ use self::{
     bounded::Subset,
     newest::{Known, Newest, NewestVersions, Place},
 };
-use crate::api::{
-    batch::Batch,
-    db::{DEFAULT_KEYSPACE, Db},
-    keyspace::Keyspace,
-    merge::MergeOperators,
+use crate::{
+    api::{
+        batch::Batch,
+        db::{DEFAULT_KEYSPACE, Db},
+        keyspace::Keyspace,
+    },
+    settings::merge::MergeOperators,
 };
 
 /// The id that a new database gives the keyspace "default": file numbers and ids come from one counter, and the log

@@ -5,8 +5,9 @@ use std::ops::RangeBounds;
 use bifold_contract::{Result, Value};
 
 use crate::{
-    api::{db::Db, keyspace::Swap, options::Durability},
+    api::{db::Db, keyspace::Swap},
     read::{pair::Pair, scan::Range},
+    settings::options::Durability,
 };
 
 #[allow(unused_imports, reason = "for the links below")]

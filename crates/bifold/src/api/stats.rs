@@ -5,7 +5,6 @@
 //! of tables, value files, large values, logs and manifest over the estimated live bytes. Each is 0 where it would be
 //! divided by 0.
 
-pub(crate) mod counters;
 mod garbage;
 mod keyspace;
 mod order;
@@ -16,16 +15,18 @@ use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 use bifold_contract::{IoSource, SeqNo};
 use serde::Serialize;
 
-use self::counters::{Counters, GET_HITS, SCANNED_ENTRIES, StallCause, USER_BYTES_READ};
 pub use self::{
     garbage::{GarbageStats, GcStats},
     keyspace::{FilterStats, HashIndexStats, KeyspaceStats, LevelStats},
     order::{LevelOrderStats, OrderStats},
     space::SpaceStats,
 };
-pub use crate::api::histogram::Quantiles;
+pub use crate::counts::histogram::Quantiles;
 use crate::{
-    commit::slow::SlowCommit,
+    counts::{
+        counters::{Counters, GET_HITS, SCANNED_ENTRIES, StallCause, USER_BYTES_READ},
+        slow::SlowCommit,
+    },
     engine::Engine,
     state::{snapshot::Holder, tree::Tree},
     waiting::sync::LockExt,

@@ -6,7 +6,7 @@
 //! finds, with file and offset. It needs no placement of others to be registered: it reads files, not keys.
 //!
 //! While another process writes, it verifies the state that it finds at the beginning, as a reader of that state would
-//! see it ([`crate::state::follow`]). Nothing is deleted until it ends.
+//! see it ([`crate::open::follow`]). Nothing is deleted until it ends.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -34,13 +34,12 @@ use bifold_values::{
 
 use crate::{
     api::changes::ingested,
-    commit::kept_logs::{self, KeptLogs},
-    state::{
+    log::kept_logs::{self, KeptLogs},
+    open::{
         follow::{log_spans, patiently},
-        numbers::Numbers,
-        presets::OwnPlacements,
-        recover::{Files, Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
+        recover::{Logs, ManifestState, is_any_there, read_manifest, refuse_leftovers},
     },
+    state::{files::Files, numbers::Numbers, presets::OwnPlacements},
 };
 
 /// What a verification found.

@@ -14,8 +14,8 @@
 use bifold_contract::{Error, Result, planted};
 
 use crate::{
-    background::{waits::Waits, work::Work},
-    commit::room::Means,
+    limits::{room::Means, waits::Waits},
+    state::work::Work,
 };
 
 /// While this is held, workers begin no compaction and no GC run.

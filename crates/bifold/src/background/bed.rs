@@ -5,13 +5,14 @@ use std::{path::Path, sync::Arc};
 use bifold_io::{Env, faulty::FaultyFs, memory::MemoryFs};
 
 use crate::{
-    api::options::{Durability, KeyspaceOptions, Options, Workers},
-    commit::{
-        op::{Act, Op},
-        room::Means,
-    },
     engine::Engine,
-    state::{recover::recover, tree::Tree},
+    limits::room::Means,
+    open::recover::recover,
+    settings::options::{Durability, KeyspaceOptions, Options, Workers},
+    state::{
+        op::{Act, Op},
+        tree::Tree,
+    },
 };
 
 /// The directory of the database.

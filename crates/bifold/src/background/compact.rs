@@ -29,20 +29,20 @@ use bifold_index::{
 use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
 
-use crate::background::telling::{Events, JobKind};
 use crate::{
-    api::stats::counters::Counters,
     background::{filter, split::split_large},
-    commit::{
-        moves::MoveCommits,
+    commit::moves::MoveCommits,
+    counts::counters::Counters,
+    install::State,
+    limits::{
         pace::Pace,
         room::{Means, Room},
     },
     state::{
         health::Health,
-        install::State,
         numbers::Numbers,
         snapshot::{SnapshotCut, Snapshots},
+        telling::{Events, JobKind},
         tree::{Tree, View},
     },
     waiting::sync::LockExt,
@@ -297,7 +297,7 @@ mod tests {
     use bifold_contract::{Expiring, FileId, Level, Run, TableMeta};
 
     use super::*;
-    use crate::{api::options::KeyspaceOptions, background::bed::Bed};
+    use crate::{background::bed::Bed, settings::options::KeyspaceOptions};
 
     #[test]
     fn what_a_job_holds_keeps_no_memtable_in_memory() {

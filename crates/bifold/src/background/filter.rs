@@ -16,7 +16,7 @@
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
@@ -26,14 +26,10 @@ use bifold_format::large;
 use bifold_index::range_tombstones::{Hint, RangeTombstones};
 
 use crate::{
-    api::filter::{CompactionFilter, FilterEntry, Verdict},
-    commit::{
-        moves::MoveCommits,
-        op::{Act, Op},
-        room::Means,
-    },
+    commit::moves::{Decided, MoveCommits},
+    limits::room::Means,
+    settings::filter::{CompactionFilter, FilterEntry, Verdict},
     state::tree::Tree,
-    waiting::sync::LockExt,
 };
 
 /// So many decisions are committed under one hold of the commit lock.
@@ -44,40 +40,6 @@ const DECIDED_BYTES_MAX: usize = 1 << 20;
 
 /// So often a decision is made again because its version is out of date.
 const ROUNDS_MAX: usize = 4;
-
-/// The filter of a tree.
-#[derive(Debug, Default)]
-pub(crate) struct TreeFilter {
-    filter: Mutex<Option<CompactionFilter>>,
-    pub counts: FilterCounts,
-}
-
-/// What a filter did since the database was opened.
-#[derive(Debug, Default)]
-pub(crate) struct FilterCounts {
-    pub asked: AtomicU64,
-    pub deleted: AtomicU64,
-    pub replaced: AtomicU64,
-    pub failed: AtomicU64,
-}
-
-/// A decision that is not committed yet.
-#[derive(Debug)]
-pub(crate) struct Decided {
-    pub key: Box<[u8]>,
-    /// The version that was decided about.
-    pub seqno: SeqNo,
-    /// Its new value, unless it is deleted.
-    pub value: Option<Vec<u8>>,
-}
-
-impl Decided {
-    /// The bytes that its commit adds.
-    fn bytes(&self, tree: &Arc<Tree>) -> u64 {
-        let act = self.value.as_deref().map_or(Act::Delete, Act::Put);
-        Op { tree, key: &self.key, act }.bytes()
-    }
-}
 
 /// Reads the value that a filter is asked about.
 type Read<'a> = dyn Fn() -> Result<Value> + 'a;
@@ -90,16 +52,6 @@ enum Decision {
     OutOfDate,
 }
 
-impl TreeFilter {
-    pub fn set(&self, filter: Option<CompactionFilter>) {
-        *self.filter.hold() = filter;
-    }
-
-    pub fn is_set(&self) -> bool {
-        self.filter.hold().is_some()
-    }
-}
-
 /// A rewriter that asks the tree's filter, if it has one, about what it passes on to `rewriter`. The merge has these
 /// `tombstones` and `means`, and `unlooked` is what it may write before it looks at the disk again.
 pub(crate) fn asking(
@@ -109,7 +61,7 @@ pub(crate) fn asking(
     tombstones: &RangeTombstones,
     rewriter: Box<dyn Rewriter>,
 ) -> Box<dyn Rewriter> {
-    let Some(filter) = tree.filter.filter.hold().clone() else { return rewriter };
+    let Some(filter) = tree.filter.get() else { return rewriter };
     let (tree, moves, unlooked) = (Arc::clone(tree), Arc::clone(moves), Arc::clone(unlooked));
     let (tombstones, hint) = (tombstones.clone(), Hint::default());
     let (key, decided, bytes) = (None, Vec::new(), 0);

@@ -3,7 +3,7 @@
 //! Memtables of one tree are written in the order in which they were sealed, so that "all commits up to n are in
 //! tables" is always true for some n. Versions that no snapshot can see are dropped: under skewed updates much of a
 //! memtable is never written a second time. Several threads may write key ranges of one memtable
-//! ([`shared_flush`](crate::background::shared_flush)), and flushes of different trees run at once.
+//! ([`shared_flush`](crate::state::shared_flush)), and flushes of different trees run at once.
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
@@ -20,29 +20,26 @@ use bifold_index::{
 use bifold_io::{Clock, Dir};
 use bifold_values::placement::RewriteJob;
 
-use crate::background::telling::{Events, JobKind};
 use crate::{
-    api::{options::Workers, stats::counters::Counters},
-    background::{
-        alone::lacks_room,
-        compact::count_of_parts,
-        shared_flush::{Flush, KeyRange, SharedFlush, TakenRange, bounds},
-        waits::Waits,
-        work::Work,
-    },
-    commit::{
+    background::{alone::lacks_room, compact::count_of_parts},
+    commit::syncs::Syncs,
+    counts::counters::Counters,
+    install::{State, give_up},
+    limits::{
         pace::Pace,
         room::{Means, Room},
-        syncs::Syncs,
-        wal::Wal,
+        waits::Waits,
     },
+    log::{trees::Trees, wal::Wal},
+    settings::options::Workers,
     state::{
         health::Health,
-        install::{State, give_up},
         numbers::Numbers,
+        shared_flush::{Flush, KeyRange, SharedFlush, TakenRange, bounds},
         snapshot::Snapshots,
+        telling::{Events, JobKind},
         tree::{Layer, Tree, View},
-        trees::Trees,
+        work::Work,
     },
     waiting::{signal::Signal, sync::FairLock},
 };

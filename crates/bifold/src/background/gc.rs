@@ -31,27 +31,32 @@ use bifold_values::placement::{
     Commits, GcClaim, GcContext, GcJob, GcOutcome, IndexView, Moved, NewestAbove, RewrittenTables, SpacePressure,
 };
 
-use crate::background::telling::{Events, JobKind};
 use crate::{
-    api::stats::counters::Counters,
     background::{
         alone::lacks_room,
         flush::Flusher,
-        left_out::{leave_out_values, note_unreadable},
         outcome::{Outcomes, Took},
         reclaim::Reclaims,
         rewrite::{RewriteScope, Rewrites},
-        space::Space,
-        waits::Waits,
-        work::Work,
     },
-    commit::{
-        moves::{Held, MoveCommits},
+    commit::moves::{Held, MoveCommits},
+    counts::counters::Counters,
+    install::State,
+    limits::{
         pace::Pace,
         room::{Means, Room},
+        space::Space,
+        waits::Waits,
     },
     read::get::Reader,
-    state::{health::Health, install::State, numbers::Numbers, tree::Tree},
+    state::{
+        health::Health,
+        left_out::{leave_out_values, note_unreadable},
+        numbers::Numbers,
+        telling::{Events, JobKind},
+        tree::Tree,
+        work::Work,
+    },
     waiting::signal::Signal,
 };
 

@@ -1,4 +1,4 @@
-//! How a job ends: what it took is given back. Damage that it has met is [left out](crate::background::left_out) of
+//! How a job ends: what it took is given back. Damage that it has met is [left out](crate::state::left_out) of
 //! later jobs, and any other failure ends writes.
 
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use bifold_contract::{CompactionJob, Error, KeyspaceId, Result, planted};
 use bifold_values::placement::GcClaim;
 
 use crate::{
-    background::{
+    limits::pace::Pace,
+    state::{
+        health::Health,
         left_out::leave_out_values,
         telling::Events,
+        tree::Tree,
         work::{Work, WorkState, unmark},
     },
-    commit::pace::Pace,
-    state::{health::Health, tree::Tree},
 };
 
 /// What a job has read.

@@ -21,7 +21,10 @@ use bifold_index::{
     version::Version,
 };
 
-use crate::{background::work::conflicts, state::tree::Tree, waiting::sync::LockExt};
+use crate::{
+    state::{tree::Tree, work::conflicts},
+    waiting::sync::LockExt,
+};
 
 /// A table is rewritten when this share of its entries was kept only for snapshots that have ended.
 const HELD_SHARE: u64 = 8;
@@ -33,12 +36,6 @@ const EXPIRED_SHARE: u64 = 4;
 fn is_due(table: &TableMeta, time: Millis) -> bool {
     let expired = table.expiring.expired_at(time);
     expired > 0 && expired * EXPIRED_SHARE >= table.entries
-}
-
-/// The tables of earlier sessions that may have older versions of a key. Versions of one key have different numbers.
-pub(crate) fn found(version: &Version) -> BTreeSet<FileId> {
-    let metas = version.tables().map(|table| table.meta());
-    metas.filter(|meta| meta.entries > 1 && meta.min_seqno < meta.max_seqno).map(|meta| meta.id).collect()
 }
 
 /// Whether a table has older versions of a key, or operands above one. Reads as much of it as that takes.

@@ -8,9 +8,10 @@ use bifold_contract::{Result, planted};
 use bifold_io::Clock;
 
 use crate::{
-    background::space::Space,
-    commit::{pace::Pace, syncs::Syncs},
-    state::{install::State, snapshot::Snapshots, tree::Tree},
+    commit::syncs::Syncs,
+    install::State,
+    limits::{pace::Pace, space::Space},
+    state::{snapshot::Snapshots, tree::Tree},
 };
 
 /// Reclaims drained value files.

@@ -20,15 +20,14 @@ use crate::{
         flush::Flusher,
         narrow::{Narrowing, cut_job},
         outcome::{Outcomes, Took},
-        waits::Waits,
-        work::{Begun, Work, conflicts},
     },
-    commit::room::Means,
+    limits::{room::Means, waits::Waits},
     state::{
         health::Health,
         numbers::Numbers,
         snapshot::Snapshots,
         tree::{Tree, View},
+        work::{Begun, Work, conflicts},
     },
     waiting::{signal::Signal, sync::LockExt},
 };

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bifold_contract::{LevelEdit, Result, ValueEdit};
 use bifold_index::compaction::split;
 
-use crate::state::{install::State, tree::Tree};
+use crate::{install::State, state::tree::Tree};
 
 /// Splits the partitions of a tree that have grown too large.
 ///

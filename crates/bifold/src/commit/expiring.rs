@@ -10,11 +10,11 @@ use std::sync::{Arc, atomic::Ordering};
 use bifold_contract::{Result, planted};
 
 use crate::{
-    commit::{
+    commit::write::Committer,
+    state::{
         op::{Act, Op},
-        write::Committer,
+        tree::Tree,
     },
-    state::tree::Tree,
 };
 
 impl Committer {

@@ -19,12 +19,12 @@ use bifold_contract::{Error, MAX_VALUE_LEN, Result, key::check_key, planted};
 use bifold_format::large::{self, CHUNK_BYTES};
 
 use crate::{
-    api::options::Durability,
-    commit::{
+    commit::write::Committer,
+    settings::options::Durability,
+    state::{
         op::{Act, Op},
-        write::Committer,
+        tree::Tree,
     },
-    state::tree::Tree,
 };
 
 /// Values of at most so many bytes are put like any other: a file of its own would cost more.

@@ -10,16 +10,16 @@ use bifold_format::{names, pointer};
 use bifold_values::placement::{Commits, Moved};
 
 use crate::{
-    api::{expiry::put_until, options::Durability},
-    background::{filter::Decided, left_out::note_unreadable},
-    commit::{
-        op::{Act, Op, bytes_on},
-        slow::Laps,
-        wal::Wal,
-        write::{COMMIT_BYTES_MAX, Committer},
-    },
+    commit::write::{COMMIT_BYTES_MAX, Committer},
+    counts::slow::Laps,
+    log::wal::Wal,
     read::{get::Reader, operands::Chain, stored::Stored},
-    state::tree::Tree,
+    settings::options::Durability,
+    state::{
+        left_out::note_unreadable,
+        op::{Act, Op, bytes_on, put_until},
+        tree::Tree,
+    },
 };
 
 /// Commits new addresses of values that have moved.
@@ -29,6 +29,24 @@ pub(crate) struct MoveCommits {
     /// The largest commit of a new address and the operands above it: what one record of the log can hold. Tests lower
     /// it.
     pub bytes_max: AtomicU64,
+}
+
+/// A decision of a compaction filter that is not committed yet.
+#[derive(Debug)]
+pub(crate) struct Decided {
+    pub key: Box<[u8]>,
+    /// The version that was decided about.
+    pub seqno: SeqNo,
+    /// Its new value, unless it is deleted.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Decided {
+    /// The bytes that its commit adds.
+    pub fn bytes(&self, tree: &Arc<Tree>) -> u64 {
+        let act = self.value.as_deref().map_or(Act::Delete, Act::Put);
+        Op { tree, key: &self.key, act }.bytes()
+    }
 }
 
 impl MoveCommits {

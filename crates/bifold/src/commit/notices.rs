@@ -29,10 +29,9 @@ use bifold_contract::{Error, Result, SeqNo, planted};
 use bifold_io::{Clock, threads::Threads};
 
 use crate::{
-    api::options::Workers,
-    background::work::Work,
     commit::syncs::Syncs,
-    state::health::Health,
+    settings::options::Workers,
+    state::{health::Health, work::Work},
     waiting::{
         signal::{PATIENCE, Signal},
         sync::{Condvar, LockExt, Mutex, MutexGuard, wait_for},
@@ -329,7 +328,7 @@ mod tests {
     use bifold_io::{Env, memory::MemoryFs};
 
     use super::*;
-    use crate::{api::options::Options, state::recover::recover};
+    use crate::{open::recover::recover, settings::options::Options};
 
     /// Notices without a commit, and the engine that they are of.
     fn notices() -> (Arc<crate::engine::Engine>, Arc<Notices>) {

@@ -6,8 +6,12 @@ use bifold_contract::{Result, SeqNo, planted};
 use bifold_io::Clock;
 
 use crate::{
-    commit::wal::{self, Wal},
-    state::{health::Health, install::State, trees::Trees},
+    install::State,
+    log::{
+        trees::Trees,
+        wal::{self, Wal},
+    },
+    state::health::Health,
     waiting::{
         group_sync::{GroupSync, SyncTarget},
         signal::Signal,

@@ -20,17 +20,24 @@ use bifold_format::{large, pointer};
 use bifold_io::Clock;
 
 use crate::{
-    api::{options::Durability, stats::counters::Counters},
-    commit::{
-        op::{Act, Op, apply},
-        overwrites::Sampled,
+    commit::syncs::Syncs,
+    counts::{
+        counters::Counters,
+        slow::{Laps, Step},
+    },
+    install::State,
+    limits::{
         pace::{Pace, slowed::Throttle},
         room::Room,
-        slow::{Laps, Step},
-        syncs::Syncs,
-        wal::Wal,
     },
-    state::{health::Health, install::State, tree::Tree},
+    log::wal::Wal,
+    settings::options::Durability,
+    state::{
+        health::Health,
+        op::{Act, Op, apply},
+        overwrites::Sampled,
+        tree::Tree,
+    },
     waiting::{sync::FairLock, visible::LastVisible},
 };
 
@@ -309,8 +316,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::options::{Options, Workers},
-        state::recover::recover,
+        open::recover::recover,
+        settings::options::{Options, Workers},
     };
 
     /// No worker runs: sealed memtables stay, and so do the logs that they need.

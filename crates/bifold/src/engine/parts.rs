@@ -8,30 +8,26 @@ use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
 
 use crate::{
-    api::{
-        options::{Options, Workers},
-        stats::counters::Counters,
-    },
-    background::{
-        compact::Compactor, flush::Flusher, gc::Gc, outcome::Outcomes, reclaim::Reclaims, rewrite::Rewrites,
-        schedule::Scheduler, space::Space, telling::Events, waits::Waits, work::Work,
-    },
-    commit::{
-        ingest::{GATHERED_BYTES, Ingests},
+    background::{compact::Compactor, flush::Flusher, gc::Gc, outcome::Outcomes, reclaim::Reclaims, rewrite::Rewrites},
+    commit::{moves::MoveCommits, syncs::Syncs, write::Committer},
+    counts::counters::Counters,
+    ingest::{GATHERED_BYTES, Ingests},
+    install::State,
+    limits::{
         memory::MemoryPlan,
-        moves::MoveCommits,
         pace::{Pace, PacedBy, slowed::Throttle},
         room::Room,
-        syncs::Syncs,
-        wal::Wal,
-        write::Committer,
+        space::Space,
+        transaction_memory::TransactionMemory,
+        waits::Waits,
     },
+    log::{manifest::ManifestFile, trees::Trees, wal::Wal},
     read::get::Reader,
+    schedule::Scheduler,
+    settings::options::{Options, Workers},
     state::{
-        health::Health, install::State, manifest::ManifestFile, numbers::Numbers, snapshot::Snapshots, time::Time,
-        tree::Tree, trees::Trees,
+        health::Health, numbers::Numbers, snapshot::Snapshots, telling::Events, time::Time, tree::Tree, work::Work,
     },
-    transaction::memory::TransactionMemory,
     waiting::{group_sync::GroupSync, signal::Signal, sync::FairLock, visible::LastVisible},
 };
 

@@ -27,12 +27,13 @@ use bifold_io::{Clock, Dir, fs::FileLock};
 
 use super::{large::Gone, operands::Operands, scan::Wanted};
 use crate::{
-    api::{options::CachedValues, stats::counters::Counters},
-    background::work::Work,
+    counts::counters::Counters,
+    settings::options::CachedValues,
     state::{
         health::Health,
         time::{ReadTime, Sight, Time},
         tree::{Tree, Values, View},
+        work::Work,
     },
     waiting::visible::LastVisible,
 };

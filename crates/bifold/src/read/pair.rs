@@ -6,7 +6,7 @@ use bifold_contract::{Error, IoSource, Kind, Millis, Result, SeqNo, Value};
 use bifold_values::parts::value_files::Stretches;
 
 use super::scan::Pinned;
-use crate::api::expiry::moment_of;
+use crate::state::time::moment_of;
 
 /// A key and its value, which is fetched on demand. It keeps what its iterator keeps: see [`Range`](crate::Range).
 #[derive(Debug)]

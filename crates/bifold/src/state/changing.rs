@@ -13,7 +13,7 @@ pub(crate) trait NotesChanges {
 /// require one.
 ///
 /// [`Tree::change`]: crate::state::tree::Tree::change
-/// [`Trees::set`]: crate::state::trees::Trees::set
+/// [`Trees::set`]: crate::log::trees::Trees::set
 pub(crate) struct Changing<'a> {
     notes: &'a dyn NotesChanges,
     keyspaces: Vec<KeyspaceId>,

@@ -10,14 +10,11 @@
 //! record also keeps older releases out, which know neither the operations in the log nor the kinds in
 //! tables.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::atomic::Ordering;
 
-use bifold_contract::{Edit, Error, KeyspaceEdit, Result};
+use bifold_contract::{Error, Result};
 
-use crate::{
-    state::{install::State, tree::Tree},
-    waiting::sync::LockExt,
-};
+use super::tree::Tree;
 
 impl Tree {
     /// Whether entries may vanish that nobody has overwritten.
@@ -59,27 +56,5 @@ impl Tree {
     /// From now on they may. The manifest says so.
     pub fn loses_entries(&self) {
         self.loses_entries.store(true, Ordering::Release);
-    }
-}
-
-impl State {
-    /// From now on the keyspace may lose entries. Durable when this returns.
-    ///
-    /// # Errors
-    /// I/O errors, and every reason to refuse writes.
-    pub fn may_lose_entries(&self, tree: &Arc<Tree>) -> Result<()> {
-        self.health.takes_writes()?;
-        let mut manifest = self.manifest.hold();
-        tree.readable(&self.health)?;
-        if tree.may_lose_entries() {
-            return Ok(());
-        }
-        tree.lets_expire()?;
-        let edit = &mut Edit { keyspaces: vec![KeyspaceEdit::Expires { id: tree.keyspace }], ..Edit::default() };
-        // Before any such entry can be visible: a snapshot that sees one must have a time.
-        self.time.is_needed();
-        self.record(&mut manifest, edit)?;
-        tree.loses_entries();
-        Ok(())
     }
 }

@@ -23,8 +23,8 @@ use bifold_contract::{Error, Result, planted};
 use bifold_io::Opener;
 
 use crate::{
-    api::options::Access,
-    background::telling::Events,
+    settings::options::Access,
+    state::telling::Events,
     waiting::{signal::Signal, visible::LastVisible},
 };
 

@@ -26,7 +26,7 @@ use bifold_values::{
 };
 
 use crate::{
-    api::{
+    settings::{
         merge::MergeOperators,
         options::{Compaction, HashIndex, KeyspaceOptions, PlacementKind},
         placement::Registry,

@@ -26,7 +26,7 @@ use bifold_contract::{KeyspaceId, Millis, SeqNo, planted};
 
 use super::time::{ReadTime, Sight, Time};
 use crate::{
-    background::work::Work,
+    state::work::Work,
     waiting::{sync::LockExt, visible::LastVisible},
 };
 

@@ -5,9 +5,12 @@
 //! where entries expire, and an opening begins with it. So whatever a job dropped, or a reader saw expired before the
 //! last edit, stays expired.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bifold_contract::{Millis, SeqNo, expiry::INSTANT_MAX, key::MAX_SEQNO, planted};
@@ -87,10 +90,26 @@ impl Sight {
     pub const STORED: Self = Self { seqno: MAX_SEQNO, time: ReadTime::Never };
 }
 
+/// When something expires that lives for `ttl` from `now` on: a part of a millisecond counts as a whole one. `None`:
+/// never, if that is later than any instant that can be stored.
+pub(crate) fn instant_after(now: Millis, ttl: Duration) -> Option<Millis> {
+    let ttl = u64::try_from(ttl.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+    // No entry has instant 0, which is before all time.
+    now.checked_add(ttl).filter(|&instant| instant <= INSTANT_MAX).map(|instant| instant.max(1))
+}
+
+/// The instant of a moment, rounded up.
+pub(crate) fn instant_of(moment: SystemTime) -> Option<Millis> {
+    instant_after(0, moment.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// The moment of an instant.
+pub(crate) fn moment_of(instant: Millis) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(instant)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bifold_io::ManualClock;
 
     use super::*;
@@ -107,5 +126,18 @@ mod tests {
         assert_eq!((time.now(), time.if_used()), (7000, Some(7000)));
         clock.set_unix(Duration::from_secs(6));
         assert_eq!((time.now(), time.if_used()), (7000, Some(7000)));
+    }
+
+    #[test]
+    fn instants_are_rounded_up_and_never_overflow() {
+        assert_eq!(instant_after(1000, Duration::from_micros(1)), Some(1001));
+        assert_eq!(instant_after(1000, Duration::from_millis(5)), Some(1005));
+        assert_eq!(instant_after(1000, Duration::ZERO), Some(1000));
+        assert_eq!(instant_after(0, Duration::ZERO), Some(1));
+        assert_eq!(instant_after(1000, Duration::MAX), None);
+        assert_eq!(instant_after(INSTANT_MAX, Duration::ZERO), Some(INSTANT_MAX));
+        assert_eq!(instant_after(INSTANT_MAX, Duration::from_nanos(1)), None);
+        assert_eq!(instant_of(moment_of(1_764_000_000_123)), Some(1_764_000_000_123));
+        assert_eq!(instant_of(UNIX_EPOCH - Duration::from_secs(1)), Some(1));
     }
 }

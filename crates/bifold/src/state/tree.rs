@@ -36,13 +36,14 @@ use bifold_index::{
 use bifold_values::store::ValueStore;
 
 use crate::{
-    api::options::KeyspaceOptions,
-    background::{filter::TreeFilter, left_out::LeftOut, prune},
-    commit::overwrites::Overwrites,
-    read::window::Habits,
+    settings::options::KeyspaceOptions,
     state::{
         changing::Changing,
+        filter::TreeFilter,
+        habits::Habits,
         health::Health,
+        left_out::LeftOut,
+        overwrites::Overwrites,
         presets::{self, FoundFiles},
     },
     waiting::sync::LockExt,
@@ -290,7 +291,7 @@ impl Tree {
             looks: Looks::default(),
             unreadable: LeftOut::default(),
             held: Mutex::default(),
-            found: Mutex::new(prune::found(&version)),
+            found: Mutex::new(found(&version)),
             view: ArcSwap::from_pointee(View::of_tables(Settings::new(options), Arc::new(version), Values::new(store))),
             change: Mutex::new(()),
             value_options,
@@ -481,6 +482,12 @@ impl Tree {
     pub fn mark_dropped(&self) {
         self.dropped.store(true, Ordering::Release);
     }
+}
+
+/// The tables of earlier sessions that may have older versions of a key. Versions of one key have different numbers.
+fn found(version: &Version) -> BTreeSet<FileId> {
+    let metas = version.tables().map(|table| table.meta());
+    metas.filter(|meta| meta.entries > 1 && meta.min_seqno < meta.max_seqno).map(|meta| meta.id).collect()
 }
 
 impl fmt::Debug for Tree {

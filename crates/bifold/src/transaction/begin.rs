@@ -5,10 +5,7 @@ use std::time::Duration;
 use bifold_contract::{Error, Result};
 use bifold_io::random::{Random, mix};
 
-use crate::{
-    api::{db::Db, options::Durability},
-    transaction::handle::Transaction,
-};
+use crate::{api::db::Db, settings::options::Durability, transaction::handle::Transaction};
 
 /// The first wait before another try is at most this long, and each further one twice as long.
 const WAIT_FIRST: Duration = Duration::from_micros(50);

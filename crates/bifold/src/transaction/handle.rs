@@ -12,7 +12,6 @@ use bifold_contract::{Error, Result, SeqNo, Value, planted};
 use super::{
     begin::{Isolation, TransactionOptions},
     intervals::Interval,
-    memory::Charge,
     reads::ReadSet,
     scan::TransactionRange,
     validate::ReadCheck,
@@ -21,16 +20,16 @@ use super::{
 use crate::{
     api::{
         db::Handle,
-        expiry::put_until,
         keyspace::{Keyspace, delete_bounds, interval_of, owned_bounds, prefix_bounds},
-        options::Durability,
     },
-    commit::{
-        notices::CommitNotice,
-        op::{Act, Op},
-    },
+    commit::notices::CommitNotice,
+    limits::transaction_memory::Charge,
     read::{operands::combined, scan::KeyBounds},
-    state::snapshot::{Holder, SnapshotGuard},
+    settings::options::Durability,
+    state::{
+        op::{Act, Op, put_until},
+        snapshot::{Holder, SnapshotGuard},
+    },
     waiting::sync::LockExt,
 };
 

@@ -13,11 +13,8 @@ use std::{
 
 use bifold_contract::{KeyspaceId, Millis, Result};
 
-use super::{
-    intervals::{Interval, Intervals, bytes_of},
-    memory::Charge,
-};
-use crate::state::tree::Tree;
+use super::intervals::{Interval, Intervals, bytes_of};
+use crate::{limits::transaction_memory::Charge, state::tree::Tree};
 
 /// Memory of a key without its bytes, in bytes: a pointer with a length, what the allocator rounds up, its share of the
 /// set.

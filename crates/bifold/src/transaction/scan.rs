@@ -16,11 +16,11 @@ use bifold_contract::{Error, Result};
 
 use super::{
     intervals::{Interval, Intervals},
-    memory::Charge,
     reads::ReadSet,
     writes::{Put, PutWhat, TreeWrites, Written},
 };
 use crate::{
+    limits::transaction_memory::Charge,
     read::{operands::combined, pair::Pair, scan::Range},
     waiting::sync::LockExt,
 };

@@ -23,13 +23,12 @@ use std::{
 
 use bifold_contract::{Error, Result, Value, planted};
 
-use super::{
-    memory::Charge,
-    writes::{Put, PutWhat, Writes},
-};
+use super::writes::{Put, PutWhat, Writes};
 use crate::{
-    api::{expiry::put_until, keyspace::Keyspace, options::Durability},
-    commit::op::{Act, Op},
+    api::keyspace::Keyspace,
+    limits::transaction_memory::Charge,
+    settings::options::Durability,
+    state::op::{Act, Op, put_until},
     waiting::sync::LockExt,
 };
 

@@ -15,13 +15,11 @@ use std::{
 
 use bifold_contract::{Error, KeyspaceId, Millis, Result, Value};
 
-use super::{
-    intervals::{Interval, Intervals, bytes_of},
-    memory::Charge,
-};
+use super::intervals::{Interval, Intervals, bytes_of};
 use crate::{
-    api::{expiry::put_until, keyspace::Keyspace},
-    commit::op::{Act, Op},
+    api::keyspace::Keyspace,
+    limits::transaction_memory::Charge,
+    state::op::{Act, Op, put_until},
 };
 
 /// Memory of a write without key and value, in bytes: pointers, reference counts, its share of the map.

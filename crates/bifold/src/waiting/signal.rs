@@ -7,7 +7,7 @@
 //! * **No change is slept through**: a waiter reads the epoch first and its condition after it, and sleeps only while
 //!   the epoch has not changed.
 //! * **Nobody notifies by hand**, which would be easy to forget: [`Health`](crate::state::health::Health),
-//!   [`Work`](crate::background::work::Work) and [`Changing`](crate::state::changing::Changing) notify whenever they
+//!   [`Work`](crate::state::work::Work) and [`Changing`](crate::state::changing::Changing) notify whenever they
 //!   change. The table is in `ARCHITECTURE.md`.
 //! * **The watchdog**: after each [`PATIENCE`] without a notification, a waiter checks its condition. If it is true,
 //!   some code forgot to notify. If it is not, and every thread that does background work waits as well, it will

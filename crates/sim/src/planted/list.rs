@@ -106,7 +106,7 @@ const INGEST: Test = Test::Integration("bifold", "all", "ingest::");
 const FAILED_SYNCS: Test = Test::Unit("bifold-io", "dir::syncs");
 
 const SHORT_GC: Test = Test::Unit("bifold", "gc::tests::short_gc_waits_for_no_flush");
-const OVERWRITTEN: Test = Test::Unit("bifold", "commit::overwrites::");
+const OVERWRITTEN: Test = Test::Unit("bifold", "state::overwrites::");
 const STREAMS_SAMPLES: Test = Test::Unit("bifold-values", "streams::dead::");
 const STREAMS_PLANS: Test = Test::Integration("bifold-values", "plans", "streams_picks");
 

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     api::checkpoint::{self, Plan},
-    commit::wal::LogFile,
     engine::Engine,
+    log::wal::LogFile,
 };
 
 /// The sums of a file's chunks.

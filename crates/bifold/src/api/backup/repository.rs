@@ -19,7 +19,7 @@ use bifold_io::{
 
 use crate::{
     api::checkpoint::target::{Purpose, check_place, refused},
-    state::recover::read_whole,
+    open::recover::read_whole,
 };
 
 /// The directory of the stored files.

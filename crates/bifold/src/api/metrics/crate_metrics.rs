@@ -4,7 +4,7 @@ use bifold_contract::Error;
 use metrics::{Label, counter, gauge, histogram};
 
 use super::Recorder;
-use crate::events::{EventListener, JobEnd, JobInfo};
+use crate::settings::events::{EventListener, JobEnd, JobInfo};
 
 /// Gives figures to the recorder that the program has installed for the crate `metrics`. A counter of that crate takes
 /// the largest value that it was given: where one begins at 0 again ([`Recorder::counter`], or another opening in the

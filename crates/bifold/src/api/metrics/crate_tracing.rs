@@ -5,7 +5,7 @@ use std::time::Duration;
 use bifold_contract::Error;
 use tracing::{debug, error, info, warn};
 
-use crate::events::{EventListener, JobEnd, JobInfo};
+use crate::settings::events::{EventListener, JobEnd, JobInfo};
 
 /// Writes events of the crate `tracing`, with the target `bifold`: files at level debug, jobs at level info, stalls,
 /// what is left out and readers that cannot be found out at level warn, failures at level error.

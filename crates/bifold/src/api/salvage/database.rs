@@ -44,7 +44,7 @@ use self::{
     sources::Sources,
 };
 use super::{SalvageOptions, SalvageProgress, bounded::Subset};
-use crate::api::{db::Db, merge::MergeOperators};
+use crate::{api::db::Db, settings::merge::MergeOperators};
 
 /// So many files are open at a time.
 const OPEN_FILES_MAX: usize = 256;

@@ -19,7 +19,7 @@ use bifold_values::placement::ValueSpace;
 use serde::Serialize;
 
 use super::{KeyspaceStats, SnapshotStats};
-use crate::{commit::overwrites::Overwrites, engine::Engine};
+use crate::{engine::Engine, state::overwrites::Overwrites};
 
 /// Space in bytes.
 #[derive(Clone, Debug, Serialize)]

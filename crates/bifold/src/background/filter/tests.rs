@@ -4,8 +4,8 @@ use bifold_values::placement::RewriteJob;
 
 use super::*;
 use crate::{
-    api::options::{KeyspaceOptions, PlacementKind},
     background::bed::Bed,
+    settings::options::{KeyspaceOptions, PlacementKind},
 };
 
 const KEYS: u32 = 64;

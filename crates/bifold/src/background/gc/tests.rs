@@ -14,17 +14,17 @@ use bifold_contract::Error;
 
 use super::*;
 use crate::{
-    api::{
+    background::bed::Bed,
+    counts::slow::Laps,
+    limits::memory::MEMTABLES_MAX,
+    settings::{
         merge::MergeOperator,
         options::{Durability, KeyspaceOptions, Options, PlacementKind, Workers},
     },
-    background::bed::Bed,
-    commit::{
-        memory::MEMTABLES_MAX,
+    state::{
         op::{Act, Op},
-        slow::Laps,
+        snapshot::Holder,
     },
-    state::snapshot::Holder,
     waiting::sync::LockExt,
 };
 

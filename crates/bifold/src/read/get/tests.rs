@@ -4,13 +4,13 @@ use std::cell::Cell;
 
 use super::*;
 use crate::{
-    api::{
+    background::bed::Bed,
+    read::large::OpenedValue,
+    settings::{
         merge::MergeOperator,
         options::{Durability, KeyspaceOptions},
     },
-    background::bed::Bed,
-    commit::op::{Act, Op},
-    read::large::OpenedValue,
+    state::op::{Act, Op},
 };
 
 const KEY: u32 = 7;

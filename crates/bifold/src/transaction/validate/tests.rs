@@ -6,11 +6,14 @@ use bifold_io::{Env, clock::ManualClock, memory::MemoryFs};
 
 use super::*;
 use crate::{
-    api::options::{Durability, KeyspaceOptions, Options, Workers},
     background::bed::Bed,
-    commit::op::{Act, Op},
-    state::{recover::recover, snapshot::Holder},
-    transaction::memory::Charge,
+    limits::transaction_memory::Charge,
+    open::recover::recover,
+    settings::options::{Durability, KeyspaceOptions, Options, Workers},
+    state::{
+        op::{Act, Op},
+        snapshot::Holder,
+    },
 };
 
 const READ: u32 = 7;

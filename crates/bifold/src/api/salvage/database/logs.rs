@@ -13,7 +13,7 @@ use bifold_index::table::salvage::read_around_errors;
 use bifold_io::Dir;
 
 use super::super::bounded::{BoundedKeys, OfKey};
-use crate::state::recover::ManifestState;
+use crate::open::recover::ManifestState;
 
 /// Bytes of an entry in memory without key and value: a map node that is two thirds full, two boxes.
 const ENTRY_BYTES: usize = 200;

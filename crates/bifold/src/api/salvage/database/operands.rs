@@ -21,7 +21,7 @@ use bifold_contract::{Kind, SeqNo, Value, key::MAX_SEQNO, planted};
 use bifold_index::range_tombstones::RangeTombstones;
 
 use super::{logs::Version, reach::Reach, sources::SavedKeyspace};
-use crate::api::merge::{MergeOperator, MergeOperators};
+use crate::settings::merge::{MergeOperator, MergeOperators};
 
 /// How operands of a keyspace are combined, and what is known of them.
 pub(super) struct OperandRules<'a> {

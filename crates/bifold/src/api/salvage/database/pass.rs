@@ -17,8 +17,10 @@ use super::{
     sources::{SavedKeyspace, range},
     values::{Sought, ValueFiles},
 };
-use crate::api::{
-    batch::Batch, db::Db, expiry::moment_of, keyspace::Keyspace, options::KeyspaceOptions, salvage::COMMIT_BYTES,
+use crate::{
+    api::{batch::Batch, db::Db, keyspace::Keyspace, salvage::COMMIT_BYTES},
+    settings::options::KeyspaceOptions,
+    state::time::moment_of,
 };
 
 /// Bytes of an entry whose value is searched for, without its key: a map node that is two thirds full, and a box.

@@ -36,8 +36,10 @@ use super::{
     report::{LeftOuts, RecoveredKeyspace},
 };
 use crate::{
-    api::{db::KEYSPACE_NAME_MAX, merge::MergeOperator, options::KeyspaceOptions},
-    state::recover::{Files, ManifestState, read_manifest, read_whole},
+    api::db::KEYSPACE_NAME_MAX,
+    open::recover::{ManifestState, read_manifest, read_whole},
+    settings::{merge::MergeOperator, options::KeyspaceOptions},
+    state::files::Files,
 };
 
 /// A keyspace to recover.
