@@ -342,6 +342,7 @@ impl<G: Ground> StagedFile<G> {
         staged.full.drain(..).for_each(|full| full.slot.free());
     }
 
+    /// Whether it is the file of this name.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         *self.path == *path
     }
