@@ -218,8 +218,8 @@ impl<G: Ground> Region<G> {
         }
     }
 
-    /// A file has been removed. What could not be written to it keeps neither its slots nor, by the open file, the space
-    /// of all that could.
+    /// A file has been removed. What could not be written to it keeps no slots any more, and does not keep the file
+    /// open, with the space of all that could.
     pub(super) fn forget_removed(&self, path: &Path) {
         let mut all = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
         let removed: Vec<_> = all.extract_if(.., |file| file.is_at(path)).collect();
