@@ -149,7 +149,8 @@ impl MoveCommits {
         act: &mut dyn FnMut(&mut Held<'_>) -> Result<()>,
     ) -> Result<Option<SeqNo>> {
         let committer = &*self.committer;
-        let mut held = Held { moves: self, tree, wal: committer.wal.hold(), asks_index: true };
+        let wal = committer.wal.hold();
+        let mut held = Held { moves: self, tree, wal, asks_index: true, is_unreadable: false };
         committer.health.takes_writes()?;
         if tree.is_dropped() {
             return Ok(None);
@@ -213,6 +214,8 @@ pub(crate) struct Held<'a> {
     wal: MutexGuard<'a, Wal>,
     /// Moves are compared with the index: see [`Tree::gc_asks_index`].
     pub asks_index: bool,
+    /// The index could not be read for some of them. Nothing is committed of those that were compared together.
+    pub is_unreadable: bool,
 }
 
 impl Commits for Held<'_> {
@@ -221,8 +224,9 @@ impl Commits for Held<'_> {
             // Those that have vanished since must not come back, and the others keep instants and operands.
             let mut left = moves;
             while !left.is_empty() {
-                let checked = self.commit_current(left, refused)?;
-                left = &left[checked..];
+                let checked = self.commit_current(left, refused);
+                self.is_unreadable |= checked.as_ref().is_err_and(Error::is_unreadable);
+                left = &left[checked?..];
             }
         } else {
             self.moves.write_back(&mut self.wal, self.tree, moves, &[])?;

@@ -16,7 +16,7 @@
 //! announcement is synced with it: the numbers that commits get afterwards must not look like a gap, and who reads the
 //! log must know that the manifest has more.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use bifold_contract::{
     BusyOutput, Error, LevelEdit, Levels, LogFloor, Result, RunId, SeqNo, ValueEdit, edit::TableAdded, key::MAX_SEQNO,
@@ -99,7 +99,10 @@ impl Ingests {
         self.write_until(run, 0)?;
         run.tables = run.pieces.take_tables();
         for rewriter in run.pieces.take_rewriters() {
-            let edit = self.health.watch(self.health.guard("an ingest", || rewriter.finish()))?;
+            let rewriter = Cell::new(Some(rewriter));
+            let end = || rewriter.take().map_or(Ok(ValueEdit::default()), |rewriter| rewriter.finish());
+            let end = || self.room.with_room(Means::Free, end);
+            let edit = self.health.watch(self.health.guard("an ingest", end))?;
             add(run.value_edit.get_or_insert_default(), edit);
         }
         run.for_feed.as_mut().map_or(Ok(()), FeedFile::finish)

@@ -122,6 +122,32 @@ fn the_next_call_reports_why_a_piece_of_others_is_not_written() {
     }
 }
 
+/// What the ingest has written is removed, and nothing else has changed.
+#[test]
+fn a_disk_that_is_full_when_value_files_end_fails_the_ingest_alone() {
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv, PlacementKind::UniKv] {
+        let bed = bed(placement);
+        // Whoever asks is told how much room there is.
+        bed.memory.set_capacity(Some(1 << 30));
+        let (mut run, taken, next) = bed.begin();
+        bed.engine.ingests.write(&taken);
+        drop(taken);
+        (next..KEYS).for_each(|n| bed.put(&mut run, n).unwrap());
+        bed.faulty.decide_by(Box::new(|call| {
+            let is_value = call.path.extension().is_some_and(|ext| ext == "val");
+            (call.op == "sync" && is_value).then_some(FaultKind::ENOSPC)
+        }));
+        let failed = bed.engine.ingests.finish(&mut run);
+        bed.faulty.clear();
+        assert!(matches!(failed, Err(Error::Full { .. })), "{placement:?}: {failed:?}");
+        bed.engine.health.well().unwrap();
+        bed.engine.ingests.end(&mut run);
+        assert_eq!((bed.found(), bed.data_files()), (0, Vec::new()), "{placement:?}");
+        bed.ingest(0, &[1; 100]);
+        assert_eq!(bed.found(), 1, "{placement:?}");
+    }
+}
+
 /// A thread that panics must not make the ingest wait, and what it has not written must not be missing.
 #[test]
 fn a_piece_that_ends_without_being_written_fails_the_ingest() {

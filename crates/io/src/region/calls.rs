@@ -87,7 +87,9 @@ impl<G: Ground> FileSystem for RegionFs<G> {
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
-        self.fs().remove(path)
+        self.fs().remove(path)?;
+        self.region.forget_removed(path);
+        Ok(())
     }
 
     fn link(&self, from: &Path, to: &Path) -> Result<()> {

@@ -262,6 +262,38 @@ fn what_cannot_be_written_at_the_end_is_read_written_later_and_put_back() {
     assert_eq!(memory.read(Path::new("/d/a")).unwrap(), [vec![1; 500], vec![2; 5]].concat());
 }
 
+/// Regression: it stayed open until the database was closed, with its slot and the space of all that had been written.
+#[test]
+fn a_removed_file_that_cannot_be_written_keeps_no_slot_and_is_closed() {
+    let path = Path::new("/d/a");
+    for is_removed_first in [false, true] {
+        let memory = MemoryFs::new();
+        let region = simulated(&memory, 1);
+        let fs = region.fs.as_ref().unwrap();
+        let Appended { writer, reader } = appended(&region, path);
+        writer.append(&[&[1; 500]]).unwrap();
+        memory.set_capacity(Some(memory.used_bytes()));
+        if is_removed_first {
+            fs.remove(path).unwrap();
+        }
+        drop(writer);
+        if !is_removed_first {
+            assert_eq!(read_all(&*reader), [1; 500]);
+            fs.remove(path).unwrap();
+        }
+        let file = Arc::downgrade(&reader);
+        drop(reader);
+        assert!(file.upgrade().is_none(), "removed first {is_removed_first}: somebody has it open");
+        memory.set_capacity(None);
+        let b = appended(&region, Path::new("/d/b"));
+        b.writer.append(&[&[2; 500]]).unwrap();
+        assert!(memory.read(Path::new("/d/b")).unwrap().is_empty(), "removed first {is_removed_first}: no slot");
+        drop((b, region));
+        assert_eq!(memory.read(Path::new("/d/b")).unwrap(), [2; 500]);
+        assert_eq!(memory.read(&Path::new("/d").join(APPENDS_NAME)), None);
+    }
+}
+
 #[test]
 fn what_a_killed_process_left_is_put_back_on_a_full_disk() {
     for files in [1, 2, 5] {

@@ -12,9 +12,9 @@
 //! mapped pages, as it owns the pages of a written file. **A power loss** may take any part of what was not synced,
 //! from the files and from `APPENDS`; an append counts only if its checksum, seeded with its place, holds. **A full
 //! disk** is found when a slot is written out, at the latest by a sync. The bytes then stay in `APPENDS`, whose space
-//! was reserved, and a later attempt or the next opening writes them. **A store that fails** (`guard.rs`) ends the
-//! region: every file is written out and continues with plain appends. Where `APPENDS` must not be mapped
-//! (`disk.rs`), all appends are plain.
+//! was reserved, and a later attempt or the next opening writes them, unless their file is removed. **A store that
+//! fails** (`guard.rs`) ends the region: every file is written out and continues with plain appends. Where `APPENDS`
+//! must not be mapped (`disk.rs`), all appends are plain.
 //!
 //! All of this runs on a `Ground`: real files, or those of the simulated disk.
 //!
@@ -215,6 +215,22 @@ impl<G: Ground> Region<G> {
         let mut all = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.iter().any(|other| Arc::ptr_eq(other, file)) {
             all.push(Arc::clone(file));
+        }
+    }
+
+    /// A file has been removed. What could not be written to it keeps no slots any more, and does not keep the file
+    /// open, with the space of all that could.
+    pub(super) fn forget_removed(&self, path: &Path) {
+        let mut all = self.unwritten.lock().unwrap_or_else(PoisonError::into_inner);
+        let removed: Vec<_> = all.extract_if(.., |file| file.is_at(path)).collect();
+        drop(all);
+        removed.iter().for_each(|file| file.forget_staged());
+    }
+
+    /// The same, if it was removed before it was closed.
+    pub(super) fn forget_if_removed(&self, path: &Path) {
+        if matches!(self.ground.fs().len(path), Ok(None)) {
+            self.forget_removed(path);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     io::{self, ErrorKind},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError},
 };
 
@@ -325,10 +325,26 @@ impl<G: Ground> StagedFile<G> {
             self.region.keep_unwritten(self);
         }
         staged.slot.take().iter().for_each(Slot::free);
-        drop(staged);
+        drop((staged, held));
+        if flushed.is_err() {
+            self.region.forget_if_removed(&self.path);
+        }
         if let Some(file) = self.file.mappable() {
             self.pages.map(file);
         }
+    }
+
+    /// Forgets what is staged: the closed file has no name any more.
+    pub(super) fn forget_staged(&self) {
+        let _held = self.writing();
+        let mut staged = self.staged();
+        staged.end_slot();
+        staged.full.drain(..).for_each(|full| full.slot.free());
+    }
+
+    /// Whether it is the file of this name.
+    pub(super) fn is_at(&self, path: &Path) -> bool {
+        *self.path == *path
     }
 
     /// Whether nothing is appended to it any more.

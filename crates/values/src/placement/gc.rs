@@ -142,7 +142,8 @@ pub trait GcContext: IndexView {
     /// # Errors
     /// Those of `act`, which end writes, and every reason not to take writes. While there is no room to write a full
     /// memtable, it fails before the call, and the database goes on: a placement must not lose track of its copies. So
-    /// it does if [`Commits::commit`] finds that a value has too many operands above it; what it has committed stays.
+    /// it does if [`Commits::commit`] cannot read the index, or finds that a value has too many operands above it; what
+    /// it has committed stays.
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool>;
 
     /// Merges tables, so that their [`Rewriter`](super::Rewriter) learns what is dead and moves values. Returns the

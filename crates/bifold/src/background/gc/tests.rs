@@ -11,6 +11,7 @@ use std::{
 };
 
 use bifold_contract::Error;
+use bifold_io::faulty::{Call, FaultKind};
 
 use super::*;
 use crate::{
@@ -32,7 +33,7 @@ const KEYS: u32 = 64;
 
 const MEMTABLE_BYTES: usize = 64 << 10;
 
-/// The largest commit of [`Smaller`].
+/// A largest commit for which operands are too long.
 const SMALLER: u64 = 300;
 
 /// Placements whose GC asks the index what is live.
@@ -193,8 +194,14 @@ fn appending(placement: PlacementKind) -> Bed {
     let merge = Some(MergeOperator::append());
     let mut keyspace = KeyspaceOptions { placement, merge, ..KeyspaceOptions::default() };
     keyspace.values.file_bytes = 16 << 10;
-    let memtable_bytes = MEMTABLE_BYTES as u64;
-    let bed = Bed::of(Options { workers: Workers::Threads(2), memtable_bytes, keyspace, ..Options::default() });
+    let bed = Bed::of(Options {
+        workers: Workers::Threads(2),
+        memtable_bytes: MEMTABLE_BYTES as u64,
+        // Each lookup reads.
+        cache_bytes: Some(0),
+        keyspace,
+        ..Options::default()
+    });
     bed.fill((0..KEYS).map(|n| (n, value(n))));
     bed.flush().unwrap();
     bed
@@ -271,16 +278,19 @@ fn gc_in_the_thread_of_a_caller_writes_the_memtables_that_it_fills() {
     }
 }
 
-fn make_smaller(commits: &MoveCommits, moves: &[Moved]) {
+/// What happens between the lookups of a job and its commits.
+type Interruption = dyn Fn() + Send + Sync;
+
+fn interrupt(by: &Interruption, moves: &[Moved]) {
     if !moves.is_empty() {
-        commits.bytes_max.store(SMALLER, Relaxed);
+        by();
     }
 }
 
-/// What a job finds where the largest commit gets smaller between its lookups and its commits: as if operands had come.
-struct Smaller<'a>(&'a dyn GcContext, &'a MoveCommits);
+/// What a job finds after that.
+struct Interrupted<'a>(&'a dyn GcContext, &'a Interruption);
 
-impl IndexView for Smaller<'_> {
+impl IndexView for Interrupted<'_> {
     fn look_up(&self, key: &[u8]) -> Result<Option<Pointer>> {
         self.0.look_up(key)
     }
@@ -290,18 +300,18 @@ impl IndexView for Smaller<'_> {
     }
 }
 
-impl GcContext for Smaller<'_> {
+impl GcContext for Interrupted<'_> {
     fn fit(&self, copies: &[u64]) -> Result<usize> {
         self.0.fit(copies)
     }
 
     fn relocate(&self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<Option<SeqNo>> {
-        make_smaller(self.1, moves);
+        interrupt(self.1, moves);
         self.0.relocate(moves, refused)
     }
 
     fn hold_commits(&self, act: &mut dyn FnMut(&mut dyn Commits) -> Result<()>) -> Result<bool> {
-        self.0.hold_commits(&mut |commits| act(&mut SmallerCommits(commits, self.1)))
+        self.0.hold_commits(&mut |commits| act(&mut InterruptedCommits(commits, self.1)))
     }
 
     fn rewrite(&self, tables: RewrittenTables<'_>) -> Result<u64> {
@@ -318,17 +328,17 @@ impl GcContext for Smaller<'_> {
     }
 }
 
-struct SmallerCommits<'a>(&'a mut dyn Commits, &'a MoveCommits);
+struct InterruptedCommits<'a>(&'a mut dyn Commits, &'a Interruption);
 
-impl Commits for SmallerCommits<'_> {
+impl Commits for InterruptedCommits<'_> {
     fn commit(&mut self, moves: &[Moved], refused: &mut dyn FnMut(&Moved)) -> Result<SeqNo> {
-        make_smaller(self.1, moves);
+        interrupt(self.1, moves);
         self.0.commit(moves, refused)
     }
 }
 
-/// A job that meets operands which were not there when it looked.
-struct Late(Box<dyn GcJob>, Arc<MoveCommits>);
+/// A job that is interrupted.
+struct Late(Box<dyn GcJob>, Box<Interruption>);
 
 impl GcJob for Late {
     fn claim(&self) -> &GcClaim {
@@ -336,7 +346,7 @@ impl GcJob for Late {
     }
 
     fn run(&self, gc: &dyn GcContext) -> Result<GcOutcome> {
-        self.0.run(&Smaller(gc, &self.1))
+        self.0.run(&Interrupted(gc, &*self.1))
     }
 }
 
@@ -352,7 +362,9 @@ fn operands_that_come_while_gc_runs_and_are_too_long_end_the_run_alone() {
         };
         let operand = [7; 300];
         (0..KEYS).for_each(|n| commit(n, Act::Merge(&operand)));
-        let job = Late(pick(&bed), Arc::clone(&engine.gc.moves));
+        let moves = Arc::clone(&engine.gc.moves);
+        // As if operands had come.
+        let job = Late(pick(&bed), Box::new(move || moves.bytes_max.store(SMALLER, Relaxed)));
         let ended = engine.gc.gc(tree, &job, Means::Free);
         assert!(matches!(ended, Err(Error::OperandsTooLong { .. })), "{placement:?}: {ended:?}");
         engine.health.well().unwrap();
@@ -365,6 +377,29 @@ fn operands_that_come_while_gc_runs_and_are_too_long_end_the_run_alone() {
             let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
             let more: &[u8] = if n == 0 { b"more" } else { b"" };
             assert_eq!(found.as_deref(), Some(&[&value(n), &operand[..], more].concat()[..]), "{placement:?}: key {n}");
+        }
+    }
+}
+
+/// Moves are compared with the index once more under the commit lock. What cannot be read then has changed nothing.
+#[test]
+fn an_index_that_cannot_be_read_when_moves_are_committed_ends_the_run_alone() {
+    for placement in [PlacementKind::WiscKey, PlacementKind::HashKv] {
+        let bed = appending(placement);
+        let (engine, tree, faulty) = (&bed.engine, &bed.tree, bed.faulty.clone());
+        let of_tables = |call: &Call<'_>| call.op == "read" && call.path.extension().is_some_and(|of| of == "tbl");
+        let fail = move || faulty.decide_by(Box::new(move |call| of_tables(call).then_some(FaultKind::EIO)));
+        let ended = engine.gc.gc(tree, &Late(pick(&bed), Box::new(fail)), Means::Free);
+        bed.faulty.clear();
+        assert!(matches!(ended, Err(Error::Io { op: "read", .. })), "{placement:?}: {ended:?}");
+        engine.health.well().unwrap();
+        let op = Op { tree, key: &0u32.to_be_bytes(), act: Act::Merge(b"more") };
+        engine.commit(&[op], Durability::Buffered).unwrap();
+        engine.gc.reclaims.reclaim_values(tree).unwrap();
+        for n in 0..KEYS {
+            let found = engine.reader.get(tree, &n.to_be_bytes(), None).unwrap();
+            let more: &[u8] = if n == 0 { b"more" } else { b"" };
+            assert_eq!(found.as_deref(), Some(&[&value(n)[..], more].concat()[..]), "{placement:?}: key {n}");
         }
     }
 }
