@@ -331,6 +331,7 @@ impl Db {
     }
 
     /// Waits until no flush, compaction or GC is due or running, and the files that nobody needs any more are deleted.
+    /// Returns at once where the database is only read: there is no such work.
     ///
     /// # Errors
     /// [`Error::Full`] when nothing is running, and what is due waits for room on the disk: it is tried again when

@@ -400,7 +400,8 @@ impl Parts {
             events: Arc::clone(&of.events),
             _lock: Arc::clone(&of.lock),
         });
-        if of.options.workers == Workers::Caller {
+        // The files of a database that is only read are its writer's.
+        if of.options.workers == Workers::Caller && of.options.access.writes() {
             let works: Weak<Scheduler> = Arc::downgrade(&scheduler);
             let _is_first = waits.in_caller.set(works);
         }
