@@ -1,6 +1,17 @@
 //! A child that a process forks without `exec` has a copy of every handle of its parent.
 
-use bifold::{Access, Db, Durability, Error, IfMissing, KeyspaceOptions, Options, Workers};
+use std::{
+    pin::Pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    task::{Context, Poll, Waker},
+    thread,
+};
+
+use bifold::{Access, Db, Durability, Env, Error, IfMissing, KeyspaceOptions, Options, Workers};
+use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
 use crate::support::{TempDir, entries, tiny};
 
@@ -72,6 +83,37 @@ fn a_forked_child_that_closes_what_it_has_inherited_does_not_wait_for_threads_th
     let db = Db::open_with(dir.join("db"), Options { workers: Workers::Threads(2), ..Options::default() }).unwrap();
     in_child(|| db.clone().close().is_ok());
     db.put("key", "value").unwrap();
+    db.close().unwrap();
+}
+
+/// The thread that syncs for notices is the parent's, and in the middle of a sync when the child begins.
+#[test]
+fn a_forked_child_does_not_wait_for_notices_that_only_its_parent_resolves() {
+    let faulty = FaultyFs::over_memory(MemoryFs::new());
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let db = Db::open_in(env, "/db", Options { workers: Workers::Threads(2), ..Options::default() }).unwrap();
+    let (gate, is_at_gate) = (Arc::new(Mutex::new(())), Arc::new(AtomicBool::new(false)));
+    let closed = gate.lock().unwrap();
+    let (opens, arrives) = (Arc::clone(&gate), Arc::clone(&is_at_gate));
+    faulty.decide_by(Box::new(move |call| {
+        if call.op == "sync" {
+            arrives.store(true, SeqCst);
+            drop(opens.lock());
+        }
+        None
+    }));
+    let mut batch = db.batch();
+    batch.put(db.default_keyspace(), "key", "value").unwrap();
+    let mut notice = db.commit_async(batch).unwrap();
+    while !is_at_gate.load(SeqCst) {
+        thread::yield_now();
+    }
+    in_child(|| {
+        let polled = Pin::new(&mut notice).poll(&mut Context::from_waker(Waker::noop()));
+        matches!(&polled, Poll::Ready(outcome) if is_refused(outcome)) && is_refused(&notice.wait())
+    });
+    drop(closed);
+    notice.wait().unwrap();
     db.close().unwrap();
 }
 
