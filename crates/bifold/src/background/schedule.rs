@@ -365,6 +365,10 @@ impl Scheduler {
         if !self.access.writes() {
             return self.health.open().map(|()| true);
         }
+        // The threads to wait for are the parent's.
+        if self.health.is_in_child() {
+            self.health.writable()?;
+        }
         let (who, on) = ("a caller of wait_idle", "background work to end");
         let now = || self.waits.clock.now();
         let end = limit.and_then(|limit| now().checked_add(limit));
