@@ -4,7 +4,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU32, Ordering::SeqCst},
     },
     task::{Context, Poll, Waker},
     thread,
@@ -115,6 +115,44 @@ fn a_forked_child_does_not_wait_for_notices_that_only_its_parent_resolves() {
     drop(closed);
     notice.wait().unwrap();
     db.close().unwrap();
+}
+
+/// Threads of the parent are writing pieces of the ingest when the child begins.
+#[test]
+fn a_forked_child_that_ends_an_ingest_does_not_wait_for_threads_of_its_parent() {
+    for finishes in [false, true] {
+        let faulty = FaultyFs::over_memory(MemoryFs::new());
+        let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+        let db = Db::open_in(env, "/db", Options { workers: Workers::Threads(2), ..tiny() }).unwrap();
+        let (gate, at_gate) = (Arc::new(Mutex::new(())), Arc::new(AtomicU32::new(0)));
+        let closed = gate.lock().unwrap();
+        let (opens, arrives) = (Arc::clone(&gate), Arc::clone(&at_gate));
+        faulty.decide_by(Box::new(move |call| {
+            let is_worker = thread::current().name().is_some_and(|name| name.starts_with("bifold-"));
+            if is_worker && call.path.extension().is_some_and(|ext| ext == "tbl") {
+                arrives.fetch_add(1, SeqCst);
+                drop(opens.lock());
+            }
+            None
+        }));
+        let mut ingest = db.default_keyspace().ingest().unwrap();
+        let mut count = 0_u32;
+        while at_gate.load(SeqCst) < 2 {
+            ingest.put(count.to_be_bytes(), [1; 1000]).unwrap();
+            count += 1;
+        }
+        let mut ingest = Some(ingest);
+        in_child(|| match ingest.take() {
+            Some(ingest) if finishes => is_refused(&ingest.finish()),
+            Some(_dropped) => true,
+            None => false,
+        });
+        drop(closed);
+        let report = ingest.take().unwrap().finish().unwrap();
+        assert_eq!(report.entries, u64::from(count));
+        assert_eq!(entries(db.iter()).len(), count as usize);
+        db.close().unwrap();
+    }
 }
 
 #[test]
