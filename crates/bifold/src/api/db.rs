@@ -150,7 +150,8 @@ impl Db {
         let engine = self.engine();
         let tree = match engine.trees.named(name) {
             Some(existing) => existing,
-            None => engine.health.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
+            None => engine
+                .call(|| engine.health.guard("creating a keyspace", || engine.state.create_keyspace(name, &options)))?,
         };
         // Another thread may have created it in the meantime, with its own options.
         engine.open_with_options(&tree, &options)?;
@@ -186,7 +187,8 @@ impl Db {
                 "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
             ));
         }
-        if self.engine().health.guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
+        let engine = self.engine();
+        if engine.call(|| engine.health.guard("dropping a keyspace", || engine.state.drop_keyspace(name)))? {
             return Ok(());
         }
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
@@ -282,7 +284,7 @@ impl Db {
     /// # Errors
     /// I/O errors, after which the database is poisoned; [`Error::Poisoned`]; [`Error::ReadOnly`]; [`Error::Closed`].
     pub fn sync(&self) -> Result<()> {
-        self.engine().syncs.sync()
+        self.engine().call(|| self.engine().syncs.sync())
     }
 
     /// Writes all memtables to tables and waits for the end.
@@ -290,7 +292,8 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; [`Error::Full`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flusher.flush(&self.engine().trees.all().to_vec(), Means::Reserve)
+        let engine = self.engine();
+        engine.call(|| engine.flusher.flush(&engine.trees.all().to_vec(), Means::Reserve))
     }
 
     /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted, overwritten and expired
@@ -305,8 +308,7 @@ impl Db {
         let trees = self.engine().trees.all().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let compact = |tree: &Arc<_>| self.engine().rewrites.compact_range(tree, everything().0, everything().1);
-        let compacted = for_each_tree(&trees, compact);
-        match compacted {
+        match self.engine().call(|| for_each_tree(&trees, compact)) {
             // GC still runs on everything that can be read.
             Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
             other => other.and_then(|()| self.collect_garbage()),
@@ -319,9 +321,10 @@ impl Db {
     /// As [`Db::sync`]; [`Error::Full`]; corruption; [`Error::OperandsTooLong`]. If something cannot be read, the rest
     /// is done first, and then this is the error.
     pub fn collect_garbage(&self) -> Result<()> {
-        self.engine().health.takes_writes()?;
-        let trees = self.engine().trees.all().to_vec();
-        for_each_tree(&trees, |tree| self.engine().gc.gc_all(tree))
+        let engine = self.engine();
+        engine.health.takes_writes()?;
+        let trees = engine.trees.all().to_vec();
+        engine.call(|| for_each_tree(&trees, |tree| engine.gc.gc_all(tree)))
     }
 
     /// What GC knows about each group or file of separated values, and why GC would pick it or not.
