@@ -387,6 +387,7 @@ impl State {
         self.trees.set(others, (&manifest, &wal), &changing);
         let old = tree.take_view(&changing);
         drop(wal);
+        self.work.take(|state| state.forget_idle(tree.keyspace));
         if planted!("drop_without_notify") {
             std::mem::forget(changing);
         } else {
