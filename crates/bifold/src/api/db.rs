@@ -125,9 +125,10 @@ impl Db {
             (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
-        if !engine.options.access.writes() {
-            // No thread does.
-            engine.events.tell();
+        // Where no thread does.
+        match engine.options.access.writes() {
+            true => engine.waits.tell(),
+            false => engine.events.tell(),
         }
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }

@@ -201,6 +201,7 @@ fn where_callers_do_the_work_each_call_tells_at_its_end_what_happened_in_it() {
     let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
     let options = options(PlacementKind::HashKv, Workers::Caller, &notebook);
     let db = Db::open_in(env, "/db", options).unwrap();
+    assert!(notebook.count("file+ ") > 0, "opening makes a log");
     update(&db, 4);
     db.compact().unwrap();
     let calls: [(&str, fn(&Db) -> Result<(), Error>); 2] = [("compaction-", Db::compact), ("gc-", Db::collect_garbage)];
