@@ -8,9 +8,12 @@ use std::{
     },
     task::{Context, Poll, Waker},
     thread,
+    time::Duration,
 };
 
-use bifold::{Access, Db, Durability, Env, Error, IfMissing, KeyspaceOptions, Options, Workers};
+use bifold::{
+    Access, Db, Durability, Env, Error, IfMissing, KeyspaceOptions, Options, PlacementKind, Workers, options::Values,
+};
 use bifold_io::{faulty::FaultyFs, memory::MemoryFs};
 
 use crate::support::{TempDir, entries, tiny};
@@ -20,6 +23,11 @@ const SECONDS_MAX: u32 = 30;
 
 /// Does `act` in a forked child, which ends without dropping anything else. It has to return whether all is well.
 fn in_child(act: impl FnOnce() -> bool) {
+    in_child_while(act, || ());
+}
+
+/// The same, while the parent does something.
+fn in_child_while(act: impl FnOnce() -> bool, meanwhile: impl FnOnce()) {
     // SAFETY: the child allocates and frees, for which the C library's allocator is prepared after a fork, makes calls
     // of files, and ends. No other thread holds a lock of the database that it has inherited.
     let child = unsafe { libc::fork() };
@@ -30,6 +38,7 @@ fn in_child(act: impl FnOnce() -> bool) {
         // SAFETY: ends the child without what the test harness does at an exit.
         unsafe { libc::_exit(i32::from(!is_well)) };
     }
+    meanwhile();
     let mut status = -1;
     // SAFETY: waits for that child; `status` lives as long as the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
@@ -83,6 +92,31 @@ fn a_forked_child_that_closes_what_it_has_inherited_does_not_wait_for_threads_th
     let db = Db::open_with(dir.join("db"), Options { workers: Workers::Threads(2), ..Options::default() }).unwrap();
     in_child(|| is_refused(&db.wait_idle()) && db.clone().close().is_ok());
     db.put("key", "value").unwrap();
+    db.close().unwrap();
+}
+
+/// What was appended last is in memory that the child shares with its parent, which uses it again for other bytes.
+#[test]
+fn a_forked_child_reads_what_was_there_when_it_began_whatever_its_parent_writes_then() {
+    let dir = TempDir::new();
+    let values = Values { separate_from_bytes: Some(64), ..Values::default() };
+    let keyspace = KeyspaceOptions { values, ..KeyspaceOptions::default() }.with_placement(PlacementKind::WiscKey);
+    let options = Options { workers: Workers::Caller, keyspace, ..Options::default() };
+    let db = Db::open_with(dir.join("db"), options).unwrap();
+    (0..9_u8).for_each(|n| db.put([n], [n; 300]).unwrap());
+    let written = dir.join("written");
+    let reads = || {
+        while !written.exists() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        (0..9_u8).all(|n| db.get([n]).is_ok_and(|value| value.is_some_and(|value| value[..] == [n; 300])))
+    };
+    let writes = || {
+        db.sync().unwrap();
+        (100..150_u8).for_each(|n| db.put([n], [n; 300]).unwrap());
+        std::fs::write(&written, "").unwrap();
+    };
+    in_child_while(reads, writes);
     db.close().unwrap();
 }
 
