@@ -306,7 +306,7 @@ impl State {
     /// # Errors
     /// I/O errors, which poison the database; what was in force stays so.
     pub fn keep_short_without_jobs(&self, manifest: &mut ManifestFile) -> Result<()> {
-        if !manifest.is_long(self.room.is_short()) {
+        if !manifest.is_long(self.room.is_short()) || planted!("manifest_grows_without_jobs") {
             return Ok(());
         }
         let log_floor = self.log_floor(None);
