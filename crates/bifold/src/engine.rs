@@ -171,11 +171,20 @@ impl Engine {
         durability: Durability,
         condition: &mut impl Condition,
     ) -> Result<Option<SeqNo>> {
-        let committed = self.committer.commit_if(ops, durability, condition)?;
-        if committed.is_some() && !ops.is_empty() {
-            self.waits.run_due_work();
+        let committed = self.committer.commit_if(ops, durability, condition);
+        match &committed {
+            Ok(Some(_)) if !ops.is_empty() => self.waits.run_due_work(),
+            Ok(_) => {}
+            Err(_) => self.waits.tell(),
         }
-        Ok(committed)
+        committed
+    }
+
+    /// Does what a call asks for, and then tells what has happened in it if no other thread does.
+    pub fn call<T>(&self, call: impl FnOnce() -> T) -> T {
+        let answer = call();
+        self.waits.tell();
+        answer
     }
 
     /// Changes the options of a keyspace, and does what is due then if callers do that.

@@ -286,7 +286,10 @@ impl Ingests {
     /// Deletes what an ingest has written, unless the manifest names it, and lets another one begin.
     pub fn end(&self, run: &mut IngestRun) {
         self.work.take(|state| state.ingest = None);
-        run.pieces.give_up(&self.signal, self.clock.now());
+        // In a forked child nobody ends what a thread of the parent was writing.
+        if !self.health.is_in_child() {
+            run.pieces.give_up(&self.signal, self.clock.now());
+        }
         // Before the values that it has written are given up.
         drop(run.pieces.take_rewriters());
         run.tables.append(&mut run.pieces.take_tables());

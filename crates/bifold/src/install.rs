@@ -280,7 +280,7 @@ impl State {
         }
         self.record(manifest, &mut edit)?;
         trees.iter().for_each(|p| p.placement().installed(&edit.values));
-        Ok(())
+        self.keep_short_without_jobs(manifest)
     }
 
     /// The same, if values are separated anywhere, or if entries expire: the edit also has the time.
@@ -304,6 +304,20 @@ impl State {
         let mut state = self.as_edit(floor);
         self.health.watch(self.add_new_values(&mut state))?;
         self.health.watch(manifest.rewrite(&state))
+    }
+
+    /// Rewrites a manifest that has become long without a job. What its last edit says is in force. The caller does not
+    /// have the commit lock.
+    ///
+    /// # Errors
+    /// I/O errors, which poison the database; what was in force stays so.
+    pub fn keep_short_without_jobs(&self, manifest: &mut ManifestFile) -> Result<()> {
+        if !manifest.is_long(self.room.is_short()) || planted!("manifest_grows_without_jobs") {
+            return Ok(());
+        }
+        let log_floor = self.log_floor(None);
+        self.health.watch(self.dir.sync())?;
+        self.keep_short(manifest, log_floor)
     }
 
     /// Seals the active memtables of `trees`: commits go on in new ones, with their entries in a new log.
@@ -354,6 +368,7 @@ impl State {
         let all = self.trees.steady(&*wal).iter().cloned().chain([Arc::clone(&tree)]).collect();
         self.trees.set(all, (&manifest, &wal), &changing);
         drop(wal);
+        self.keep_short_without_jobs(&mut manifest)?;
         Ok(tree)
     }
 
@@ -378,6 +393,7 @@ impl State {
         self.trees.set(others, (&manifest, &wal), &changing);
         let old = tree.take_view(&changing);
         drop(wal);
+        self.work.take(|state| state.forget_idle(tree.keyspace));
         if planted!("drop_without_notify") {
             std::mem::forget(changing);
         } else {
@@ -386,6 +402,7 @@ impl State {
         }
         old.version.tables().for_each(|table| table.mark_obsolete());
         old.values.drop_files();
+        self.keep_short_without_jobs(&mut manifest)?;
         Ok(true)
     }
 

@@ -123,9 +123,10 @@ impl Db {
             (None, Access::ReadWrite) => engine.state.create_keyspace(DEFAULT_KEYSPACE, &engine.options.keyspace)?,
         };
         engine.open_with_options(&default, &engine.options.keyspace)?;
-        if !engine.options.access.writes() {
-            // No thread does.
-            engine.events.tell();
+        // Where no thread does.
+        match engine.options.access.writes() {
+            true => engine.waits.tell(),
+            false => engine.events.tell(),
         }
         Ok(Self { default: Keyspace::new(Arc::clone(&handle), default), handle })
     }
@@ -148,7 +149,8 @@ impl Db {
         let engine = self.engine();
         let tree = match engine.trees.named(name) {
             Some(existing) => existing,
-            None => engine.health.guard("creating a keyspace", || engine.state.create_keyspace(name, &options))?,
+            None => engine
+                .call(|| engine.health.guard("creating a keyspace", || engine.state.create_keyspace(name, &options)))?,
         };
         // Another thread may have created it in the meantime, with its own options.
         engine.open_with_options(&tree, &options)?;
@@ -184,7 +186,8 @@ impl Db {
                 "the default keyspace cannot be dropped; clear it with `delete_range(..)`",
             ));
         }
-        if self.engine().health.guard("dropping a keyspace", || self.engine().state.drop_keyspace(name))? {
+        let engine = self.engine();
+        if engine.call(|| engine.health.guard("dropping a keyspace", || engine.state.drop_keyspace(name)))? {
             return Ok(());
         }
         Err(Error::invalid("keyspace", format!("there is no keyspace `{name}`")))
@@ -280,7 +283,7 @@ impl Db {
     /// # Errors
     /// I/O errors, after which the database is poisoned; [`Error::Poisoned`]; [`Error::ReadOnly`]; [`Error::Closed`].
     pub fn sync(&self) -> Result<()> {
-        self.engine().syncs.sync()
+        self.engine().call(|| self.engine().syncs.sync())
     }
 
     /// Writes all memtables to tables and waits for the end.
@@ -288,7 +291,8 @@ impl Db {
     /// # Errors
     /// As [`Db::sync`]; [`Error::Full`].
     pub fn flush(&self) -> Result<()> {
-        self.engine().flusher.flush(&self.engine().trees.all().to_vec(), Means::Reserve)
+        let engine = self.engine();
+        engine.call(|| engine.flusher.flush(&engine.trees.all().to_vec(), Means::Reserve))
     }
 
     /// Merges all data of each keyspace into one sorted run and reclaims the space of deleted, overwritten and expired
@@ -303,8 +307,7 @@ impl Db {
         let trees = self.engine().trees.all().to_vec();
         let everything = || (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
         let compact = |tree: &Arc<_>| self.engine().rewrites.compact_range(tree, everything().0, everything().1);
-        let compacted = for_each_tree(&trees, compact);
-        match compacted {
+        match self.engine().call(|| for_each_tree(&trees, compact)) {
             // GC still runs on everything that can be read.
             Err(error) if error.is_unreadable() => self.collect_garbage().and(Err(error)),
             other => other.and_then(|()| self.collect_garbage()),
@@ -317,9 +320,10 @@ impl Db {
     /// As [`Db::sync`]; [`Error::Full`]; corruption; [`Error::OperandsTooLong`]. If something cannot be read, the rest
     /// is done first, and then this is the error.
     pub fn collect_garbage(&self) -> Result<()> {
-        self.engine().health.takes_writes()?;
-        let trees = self.engine().trees.all().to_vec();
-        for_each_tree(&trees, |tree| self.engine().gc.gc_all(tree))
+        let engine = self.engine();
+        engine.health.takes_writes()?;
+        let trees = engine.trees.all().to_vec();
+        engine.call(|| for_each_tree(&trees, |tree| engine.gc.gc_all(tree)))
     }
 
     /// What GC knows about each group or file of separated values, and why GC would pick it or not.
@@ -329,6 +333,7 @@ impl Db {
     }
 
     /// Waits until no flush, compaction or GC is due or running, and the files that nobody needs any more are deleted.
+    /// Returns at once where the database is only read: there is no such work.
     ///
     /// # Errors
     /// [`Error::Full`] when nothing is running, and what is due waits for room on the disk: it is tried again when

@@ -102,7 +102,8 @@ impl Ingest {
     /// [`Full`](crate::Error::Full), [`Poisoned`](crate::Error::Poisoned), [`Closed`](crate::Error::Closed). Nothing is
     /// visible then. If the database is poisoned by this, all entries or none are there when it is opened again.
     pub fn finish(mut self) -> Result<IngestReport> {
-        self.keyspace.handle().engine.ingests.finish(&mut self.run)
+        let (engine, run) = (&self.keyspace.handle().engine, &mut self.run);
+        engine.call(|| engine.ingests.finish(run))
     }
 
     fn add(&mut self, key: &[u8], act: Act<'_>) -> Result<()> {

@@ -98,7 +98,8 @@ impl Keyspace {
     /// [`Closed`](crate::Error::Closed). Nothing is changed then. If the database is poisoned by this, it has the old
     /// options or the new ones after it is opened again.
     pub fn set_options(&self, options: KeyspaceOptions) -> Result<()> {
-        self.handle.engine.set_options(&self.tree, &options)
+        let engine = &self.handle.engine;
+        engine.call(|| engine.set_options(&self.tree, &options))
     }
 
     /// Sets `key` to `value`, with the database's durability. If the keyspace has a
@@ -321,7 +322,8 @@ impl Keyspace {
     /// As [`Db::flush`](crate::Db::flush); corruption.
     pub fn compact_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
         let (start, end) = (range.start_bound().map(K::as_ref), range.end_bound().map(K::as_ref));
-        self.handle.engine.rewrites.compact_range(&self.tree, start, end)
+        let engine = &self.handle.engine;
+        engine.call(|| engine.rewrites.compact_range(&self.tree, start, end))
     }
 }
 

@@ -234,6 +234,11 @@ impl Notices {
         }
         state.outcome(seqno)
     }
+
+    /// The outcome for who would wait otherwise. In a forked child it would wait for a thread of the parent.
+    fn outcome_to_wait_for(&self, state: &NoticeState, seqno: SeqNo) -> Option<Result<()>> {
+        state.outcome(seqno).or_else(|| self.health.is_in_child().then(|| self.health.writable()))
+    }
 }
 
 fn closed() -> Error {
@@ -270,7 +275,8 @@ impl CommitNotice {
     ///
     /// # Errors
     /// The error of the sync, or whatever else ended writes before it. The commit stays visible; after a power loss it
-    /// is there or not. [`Closed`](crate::Error::Closed) for a commit made while another thread closed the database.
+    /// is there or not. [`Closed`](crate::Error::Closed) for a commit made while another thread closed the database,
+    /// and in a forked child where the commit was not durable yet when the child began: its parent learns more.
     pub fn wait(&self) -> Result<()> {
         let notices = &self.notices;
         if notices.workers == Workers::Caller && notices.outcome(self.seqno).is_none() {
@@ -279,7 +285,7 @@ impl CommitNotice {
         let mut waiting = None;
         let mut state = notices.state.hold();
         loop {
-            if let Some(outcome) = state.outcome(self.seqno) {
+            if let Some(outcome) = notices.outcome_to_wait_for(&state, self.seqno) {
                 return outcome;
             }
             let now = || notices.clock.now();
@@ -298,7 +304,7 @@ impl Future for CommitNotice {
             notices.sync_for(self.seqno);
         }
         let mut state = notices.state.hold();
-        if let Some(outcome) = state.outcome(self.seqno) {
+        if let Some(outcome) = notices.outcome_to_wait_for(&state, self.seqno) {
             return Poll::Ready(outcome);
         }
         let replaced = state.wakers.insert((self.seqno, self.id), context.waker().clone());

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use bifold_contract::{Error, LogFloor, SeqNo};
+use bifold_contract::{Error, LogFloor, SeqNo, planted};
 use bifold_index::table::TableContext;
 use bifold_io::{Dir, Env, fs::FileLock};
 use bifold_values::parts::{budget::Memory, unsynced::Unsynced};
@@ -396,7 +396,9 @@ impl Parts {
             events: Arc::clone(&of.events),
             _lock: Arc::clone(&of.lock),
         });
-        if of.options.workers == Workers::Caller {
+        // The files of a database that is only read are its writer's.
+        let has_work = of.options.access.writes() || planted!("readers_do_due_work");
+        if of.options.workers == Workers::Caller && has_work {
             let works: Weak<Scheduler> = Arc::downgrade(&scheduler);
             let _is_first = waits.in_caller.set(works);
         }

@@ -93,6 +93,7 @@ impl Ingests {
 
     /// Writes what is left, and ends all value files.
     fn write_rest(&self, run: &mut IngestRun) -> Result<()> {
+        self.health.takes_writes()?;
         if !run.entries.is_empty() {
             self.add_piece(run, SHORTLY_AHEAD)?;
         }

@@ -51,6 +51,7 @@ impl State {
             let mut edit = Edit { keyspaces: vec![configured], ..Edit::default() };
             self.record(&mut manifest, &mut edit)?;
             self.put_in_force(tree, options);
+            self.keep_short_without_jobs(&mut manifest)?;
         }
         self.pace.update_of(&[tree.keyspace]);
         Ok(true)

@@ -32,6 +32,9 @@ pub(crate) trait DueWork: Send + Sync {
     /// Writes the oldest memtable of a tree if no more may wait to be written, unless another thread does or there is
     /// no room for it. A failure is noted as that of any flush: the next commit reports it.
     fn flush_full(&self, tree: &Arc<Tree>);
+
+    /// Tells the listener what has happened, unless this thread is in the middle of a job.
+    fn tell(&self);
 }
 
 /// How a thread waits for background work.
@@ -58,6 +61,14 @@ impl Waits {
     pub fn run_due_work(&self) {
         if let Some(works) = self.in_caller.get().and_then(Weak::upgrade) {
             works.run_due_work();
+        }
+    }
+
+    /// Tells what has happened in a call that ends, if callers do the work: no other thread would. The caller holds no
+    /// lock.
+    pub fn tell(&self) {
+        if let Some(works) = self.in_caller.get().and_then(Weak::upgrade) {
+            works.tell();
         }
     }
 

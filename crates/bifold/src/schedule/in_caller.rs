@@ -17,7 +17,7 @@ impl DueWork for Scheduler {
                 self.do_task(task);
             }
         });
-        self.events.tell();
+        self.tell();
     }
 
     fn flush_full(&self, tree: &Arc<Tree>) {
@@ -32,6 +32,13 @@ impl DueWork for Scheduler {
         });
         if let Some(task) = task {
             self.do_task(task);
+        }
+    }
+
+    fn tell(&self) {
+        // A job waits here for a flush, say. A listener that waits for the end of the job would wait for itself.
+        if self.events.are_told() && !self.signal.is_at_work() {
+            self.events.tell();
         }
     }
 }

@@ -371,3 +371,24 @@ fn a_tree_in_shape_asks_for_nothing() {
     assert_eq!(choose(&[load(0, false, 0.99)], Role::Alone, false), []);
     assert_eq!(choose(&[load(1, true, 0.0)], Role::Alone, false), []);
 }
+
+/// A program may make keyspaces for a moment, as long as it runs.
+#[test]
+fn nothing_is_kept_of_a_keyspace_that_was_dropped_with_or_without_a_job_running() {
+    for has_job in [false, true] {
+        let bed = Bed::new();
+        let Bed { engine, tree } = &bed;
+        bed.fill('a', 0);
+        bed.compact();
+        engine.gc.gc_all(tree).unwrap();
+        while let Some(task) = bed.take() {
+            engine.scheduler.do_task(task);
+        }
+        (1..=2).for_each(|round| bed.fill('a', round));
+        let running = if has_job { Some(bed.take().expect("two runs are due")) } else { None };
+        engine.state.drop_keyspace("k").unwrap();
+        running.into_iter().for_each(|task| engine.scheduler.end_task(task));
+        let kept = engine.work.look(|state| [state.busy.len(), state.gc.len(), state.flushing.len(), state.running]);
+        assert_eq!(kept, [0; 4], "with a job: {has_job}");
+    }
+}

@@ -34,8 +34,9 @@ use bifold_contract::Error;
 ///
 /// Methods are called in the order of the events, one at a time, by a thread of their own that holds no lock: a slow
 /// listener delays nothing, and it may call the database, even close it. With [`Workers::Caller`](crate::Workers), and
-/// in a database that is only read, they are called at the end of the call in which the events happened. At most 4096
-/// events wait; further ones are [lost](EventListener::events_lost). A panic of a method ends that call of it only.
+/// in a database that is only read, they are called at the end of the call in which the events happened; what happened
+/// in a call that only reads is told with the next that does more. At most 4096 events wait; further ones are
+/// [lost](EventListener::events_lost). A panic of a method ends that call of it only.
 #[allow(unused_variables, reason = "the defaults do nothing")]
 pub trait EventListener: Send + Sync {
     /// A memtable is being written as tables.

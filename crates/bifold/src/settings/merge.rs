@@ -59,9 +59,9 @@ impl MergeOperator {
     /// An operator called `name`, by the rules of [`PlacementName`]. `combine` is called with a key, what is older
     /// (`None`: the key has no value) and an operand, and returns the value, or the operand that stands for both. It
     /// must be associative and must always give the same answer, now and by later programs: operands are combined in
-    /// any grouping, but never in another order. Several threads call it at once. An error or a panic changes nothing,
-    /// nor does a result of more than 1 GiB: a read returns [`Error::Merge`], and a job leaves the operands as they
-    /// are.
+    /// any grouping, but never in another order. Several threads call it at once, also in the middle of a commit, so it
+    /// must not call the database. An error or a panic changes nothing, nor does a result of more than 1 GiB: a read
+    /// returns [`Error::Merge`], and a job leaves the operands as they are.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when the name is not allowed or is that of a shipped operator.

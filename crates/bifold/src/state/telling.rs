@@ -158,6 +158,11 @@ impl Events {
         }
     }
 
+    /// Whether there is a listener.
+    pub fn are_told(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Tells what waits, unless another thread does, or this one further up. The caller holds no lock.
     pub fn tell(&self) {
         if let Some(telling) = &self.0 {

@@ -109,6 +109,23 @@ impl WorkState {
     pub fn end_task(&mut self) {
         self.tasks.ended += 1;
     }
+
+    /// Keeps nothing of a keyspace of which nobody has taken anything. It may have been dropped, and another one never
+    /// has its number.
+    pub fn forget_idle(&mut self, keyspace: KeyspaceId) {
+        if self.busy.get(&keyspace).is_some_and(|busy| busy.tables.is_empty() && busy.outputs.is_empty()) {
+            self.busy.remove(&keyspace);
+        }
+        if self.gc.get(&keyspace).is_some_and(GcRuns::is_idle) {
+            self.gc.remove(&keyspace);
+        }
+    }
+}
+
+impl GcRuns {
+    fn is_idle(&self) -> bool {
+        self.running.is_empty() && self.callers == 0 && !self.by_caller
+    }
 }
 
 impl fmt::Debug for Work {
@@ -130,6 +147,7 @@ impl Work {
     pub fn change<T>(&self, keyspace: KeyspaceId, change: impl FnOnce(&mut WorkState) -> T) -> T {
         let mut state = self.state.hold();
         let answer = change(&mut state);
+        state.forget_idle(keyspace);
         self.look_at(&[keyspace]);
         answer
     }

@@ -139,6 +139,11 @@ impl Signal {
         Working(self)
     }
 
+    /// Whether the calling thread does such work.
+    pub fn is_at_work(&self) -> bool {
+        self.state.hold().working.contains(&thread_id())
+    }
+
     /// The calling thread waits, until the returned guard is dropped.
     pub fn waiting(&self, who: &'static str, on: &'static str, since: Duration) -> Waiting<'_> {
         let mut state = self.state.hold();

@@ -2,13 +2,16 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock},
+    sync::{
+        Arc, Mutex, OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
     time::Duration,
 };
 
 use bifold::{
-    Db, Error, KeyspaceOptions, Options, PlacementKind, Workers,
+    Db, Durability, Error, KeyspaceOptions, Options, PlacementKind, Workers,
     events::{EventListener, JobEnd, JobInfo, Listener},
     metrics::Recorder,
     options::Values,
@@ -17,6 +20,7 @@ use bifold_io::{
     Env,
     disk::DiskFs,
     faulty::{FaultKind, FaultyFs},
+    memory::MemoryFs,
 };
 
 use crate::support::{TempDir, tiny};
@@ -185,6 +189,59 @@ fn a_listener_may_panic_and_call_the_database() {
         assert!(db.stats().poisoned.is_none());
         db.put("still", "taken").unwrap();
         assert!(db.get("from the listener").unwrap().is_some());
+        // The listener has a handle: only this call closes the database.
+        db.close().unwrap();
+    }
+}
+
+/// There is no other thread that would tell it.
+#[test]
+fn where_callers_do_the_work_each_call_tells_at_its_end_what_happened_in_it() {
+    let (faulty, notebook) = (FaultyFs::over_memory(MemoryFs::new()), Arc::new(Notebook::default()));
+    let env = Env { fs: Arc::new(faulty.clone()), ..Env::system() };
+    let options = options(PlacementKind::HashKv, Workers::Caller, &notebook);
+    let db = Db::open_in(env, "/db", options).unwrap();
+    assert!(notebook.count("file+ ") > 0, "opening makes a log");
+    update(&db, 4);
+    db.compact().unwrap();
+    let calls: [(&str, fn(&Db) -> Result<(), Error>); 2] = [("compaction-", Db::compact), ("gc-", Db::collect_garbage)];
+    for (kind, call) in calls {
+        // One table above all others, and garbage; nothing is due.
+        (1_u8..=9).for_each(|n| db.put(5_u32.to_be_bytes(), [n; 300]).unwrap());
+        db.flush().unwrap();
+        let before = notebook.count(kind);
+        call(&db).unwrap();
+        assert!(notebook.count(kind) > before, "{kind}");
+    }
+    faulty.decide_by(Box::new(|call| (call.op == "sync").then_some(FaultKind::EIO)));
+    assert!(db.put_with("a", "b", Durability::Sync).is_err());
+    assert_eq!(notebook.count("poisoned"), 1);
+}
+
+/// GC may wait for a flush in the middle of a job, and a caller does that flush.
+#[test]
+fn a_listener_may_wait_for_the_job_that_its_event_comes_from() {
+    for placement in PlacementKind::ALL {
+        let (dir, notebook) = (TempDir::new(), Arc::new(Notebook::default()));
+        let db = Db::open_with(dir.join("db"), options(placement, Workers::Caller, &notebook)).unwrap();
+        let (is_armed, outcome) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
+        let (other, armed, noted) = (db.clone(), Arc::clone(&is_armed), Arc::clone(&outcome));
+        let collects = move || {
+            if armed.swap(false, SeqCst) {
+                let collected = other.collect_garbage();
+                *noted.lock().unwrap() = Some(collected);
+            }
+        };
+        assert!(notebook.also.set(Box::new(collects)).is_ok());
+        update(&db, 3);
+        // There is something to be flushed.
+        db.put("last", [1; 300]).unwrap();
+        is_armed.store(true, SeqCst);
+        db.collect_garbage().unwrap();
+        if !is_armed.swap(false, SeqCst) {
+            assert!(matches!(*outcome.lock().unwrap(), Some(Ok(()))), "{placement:?}: it waited for itself");
+        }
+        assert_eq!(db.stats().overdue_waits, 0, "{placement:?}");
         // The listener has a handle: only this call closes the database.
         db.close().unwrap();
     }

@@ -128,3 +128,40 @@ fn names_are_checked() {
     assert!(matches!(db.keyspace("bad", bad), Err(Error::InvalidArgument { .. })));
     assert_eq!(db.keyspace_names(), ["default"]);
 }
+
+/// Nothing is flushed meanwhile, and no other job ends.
+#[test]
+fn the_manifest_stays_short_where_keyspaces_only_come_and_go_and_change_their_options() {
+    let fs = MemoryFs::new();
+    let env = || Env { fs: Arc::new(fs.clone()), ..Env::system() };
+    let db = Db::open_in(env(), "/db", tiny()).unwrap();
+    let kept = db.keyspace("kept", tiny().keyspace).unwrap();
+    kept.put("a", "1").unwrap();
+    let length = || fs.read("/db/MANIFEST".as_ref()).unwrap().len();
+    let is_rewritten_by = |change: &dyn Fn(usize)| {
+        let mut before = length();
+        (0..200).any(|_| {
+            (0..100).for_each(change);
+            let now = length();
+            std::mem::replace(&mut before, now) > now
+        })
+    };
+    let name = "n".repeat(255);
+    let come_and_go = |_: usize| {
+        drop(db.keyspace(&name, tiny().keyspace).unwrap());
+        db.drop_keyspace(&name).unwrap();
+    };
+    assert!(is_rewritten_by(&come_and_go), "{} bytes", length());
+    let change_options = |n: usize| {
+        let table_bytes = if n % 2 == 0 { 16 << 10 } else { 32 << 10 };
+        kept.set_options(KeyspaceOptions { table_bytes, ..tiny().keyspace }).unwrap();
+    };
+    assert!(is_rewritten_by(&change_options), "{} bytes", length());
+    let options = kept.options();
+    drop(kept);
+    db.close().unwrap();
+    let db = Db::open_in(env(), "/db", tiny()).unwrap();
+    assert_eq!(db.keyspace_names(), ["default", "kept"]);
+    let kept = db.existing_keyspace("kept").unwrap().unwrap();
+    assert_eq!((kept.options(), kept.get("a").unwrap().as_deref()), (options, Some(&b"1"[..])));
+}

@@ -382,6 +382,27 @@ impl<G: Ground> StagedFile<G> {
         self.flush(&held).map_err(|e| Error::io("append to", &self.path, e))
     }
 
+    /// Reads bytes of which some are staged.
+    fn read_staged(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let staged = self.staged();
+        let written = self.written();
+        let (before, after) = buffer.split_at_mut(bytes_below(written, offset, buffer.len()));
+        let from = (offset + before.len() as u64).saturating_sub(written);
+        Self::copy_staged(&staged, usize::try_from(from).unwrap_or(usize::MAX), after)?;
+        if before.is_empty() { Ok(()) } else { self.file.read_exact_at(before, offset) }
+    }
+
+    /// The same in a forked child. Its parent has written more since, and uses the slots again: what a slot had counts
+    /// only if it is still not in the file afterwards.
+    fn read_in_child(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let read = self.read_staged(buffer, offset);
+        match bytes_below(self.file.len()?, offset, buffer.len()) {
+            0 => read,
+            all if all == buffer.len() => self.file.read_exact_at(buffer, offset),
+            some => read.and_then(|()| self.file.read_exact_at(&mut buffer[..some], offset)),
+        }
+    }
+
     /// Copies staged bytes, from the one at `from` on.
     fn copy_staged(staged: &Staged<G>, mut from: usize, mut buffer: &mut [u8]) -> io::Result<()> {
         let full = staged.full.iter().map(|full| (&*full.slot, full.bytes));
@@ -395,6 +416,11 @@ impl<G: Ground> StagedFile<G> {
         }
         if buffer.is_empty() { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }
+}
+
+/// How many of `len` bytes at `offset` are in a file of `file_bytes`.
+fn bytes_below(file_bytes: u64, offset: u64, len: usize) -> usize {
+    usize::try_from(file_bytes.saturating_sub(offset)).map_or(len, |bytes| bytes.min(len))
 }
 
 /// The writer. When it is dropped, the file holds everything.
@@ -443,13 +469,11 @@ impl<G: Ground> ReadFile for StagedFile<G> {
                     self.file.read_exact_at(buffer, offset)
                 };
             }
-            let staged = self.staged();
-            let written = self.written();
-            let in_file = usize::try_from(written.saturating_sub(offset)).map_or(buffer.len(), |n| n.min(buffer.len()));
-            let (before, after) = buffer.split_at_mut(in_file);
-            let from = usize::try_from((offset + in_file as u64).saturating_sub(written)).unwrap_or(usize::MAX);
-            Self::copy_staged(&staged, from, after)?;
-            if before.is_empty() { Ok(()) } else { self.file.read_exact_at(before, offset) }
+            if self.region.is_in_child() {
+                self.read_in_child(buffer, offset)
+            } else {
+                self.read_staged(buffer, offset)
+            }
         };
         read().map_err(|e: io::Error| Error::io("read", &self.path, e))
     }

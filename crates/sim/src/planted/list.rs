@@ -140,6 +140,8 @@ const ENTRY_ORDER: Test = Test::Unit("bifold-index", "run::tests::entries_out_of
 const FLUSHED_VALUES: Test = Test::Unit("bifold-values", "diffkv::tests::what_a_flush_writes");
 const OVER_DAMAGE: Test = Test::Integration("bifold-over", "all", "faults::a_damaged_value");
 const PRIVATE_PINS: Test = Test::Integration("bifold-io", "all", "forked::whoever_uses");
+const READERS_WORK: Test = Test::Unit("bifold", "schedule::reader_tests::");
+const SHORT_MANIFEST: Test = Test::Integration("bifold", "all", "keyspaces::the_manifest_stays_short");
 const TOLD_FILES: Test = Test::Unit("bifold-io", "pins::tests::a_file_that_has_waited");
 
 /// All planted bugs.
@@ -434,4 +436,6 @@ pub const ALL: &[Planted] = &[
     bug("pins_stay_private", PRIVATE_PINS),
     bug("pinned_files_go_untold", TOLD_FILES),
     bug("cut_with_each_table", DIFFKV),
+    bug("readers_do_due_work", READERS_WORK),
+    bug("manifest_grows_without_jobs", SHORT_MANIFEST),
 ];
