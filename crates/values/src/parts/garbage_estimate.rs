@@ -109,8 +109,8 @@ impl GarbageEstimate {
         self.written.fetch_add(bytes, Relaxed);
     }
 
-    /// Notes that a range delete may have covered so many bytes, which are all that there are. Several count once: a sum
-    /// would overflow one day, and nothing would seem to have changed from then on.
+    /// Notes that a range delete may have covered so many bytes, which are all that there are. Several count once: the
+    /// sum would overflow one day, and then nothing would seem to have changed any more.
     pub fn may_cover(&self, bytes: u64) {
         let covered = self.last.hold().written.saturating_add(bytes);
         self.written.fetch_max(covered, Relaxed);
