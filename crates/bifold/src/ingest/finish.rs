@@ -102,7 +102,7 @@ impl Ingests {
         for rewriter in run.pieces.take_rewriters() {
             let rewriter = Cell::new(Some(rewriter));
             let end = || rewriter.take().map_or(Ok(ValueEdit::default()), |rewriter| rewriter.finish());
-            let end = || self.room.with_room(Means::Free, end);
+            let end = || if planted!("full_ingests_poison") { end() } else { self.room.with_room(Means::Free, end) };
             let edit = self.health.watch(self.health.guard("an ingest", end))?;
             add(run.value_edit.get_or_insert_default(), edit);
         }

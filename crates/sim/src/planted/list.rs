@@ -132,6 +132,9 @@ const CALLERS_GC: Test = Test::Unit("bifold", "gc::tests::gc_in_the_thread_of_a_
 const TOO_LONG_OPERANDS: Test = Test::Unit("bifold", "gc::tests::a_value_below_operands");
 
 const DECIDED_ROOM: Test = Test::Unit("bifold", "filter::tests::what_is_decided");
+const UNREAD_MOVES: Test = Test::Unit("bifold", "gc::tests::an_index_that_cannot_be_read");
+const REMOVED_UNWRITTEN: Test = Test::Unit("bifold-io", "fault_tests::a_removed_file");
+const FULL_INGESTS: Test = Test::Unit("bifold", "ingest::tests::a_disk_that_is_full");
 const SEVERAL_SLOTS: Test = Test::Unit("bifold-io", "fault_tests::several_slots");
 const LEFT_APPENDS: Test = Test::Integration("bifold", "all", "recovery::appends_that_a_killed");
 const CUT_SLOTS: Test = Test::Unit("bifold-io", "fault_tests::appends_after_a_truncation");
@@ -436,6 +439,12 @@ pub const ALL: &[Planted] = &[
     bug("pins_stay_private", PRIVATE_PINS),
     bug("pinned_files_go_untold", TOLD_FILES),
     bug("cut_with_each_table", DIFFKV),
+<<<<<<< HEAD
     bug("readers_do_due_work", READERS_WORK),
     bug("manifest_grows_without_jobs", SHORT_MANIFEST),
+=======
+    bug("unread_moves_poison", UNREAD_MOVES),
+    bug("removed_files_keep_slots", REMOVED_UNWRITTEN),
+    bug("full_ingests_poison", FULL_INGESTS),
+>>>>>>> 9fb0b770c08cf2e7287cac6e249a827f68989dfd
 ];

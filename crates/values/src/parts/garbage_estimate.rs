@@ -104,9 +104,16 @@ impl GarbageEstimate {
         self.written.load(Relaxed).saturating_sub(last.written) + last.collected
     }
 
-    /// Notes that so many more bytes may be dead: as many were written, or a range delete may have covered them.
+    /// Notes that so many more bytes may be dead: as many were written.
     pub fn change(&self, bytes: u64) {
         self.written.fetch_add(bytes, Relaxed);
+    }
+
+    /// Notes that a range delete may have covered so many bytes, which are all that there are. Several count once: the
+    /// sum would overflow one day, and then nothing would seem to have changed any more.
+    pub fn may_cover(&self, bytes: u64) {
+        let covered = self.last.hold().written.saturating_add(bytes);
+        self.written.fetch_max(covered, Relaxed);
     }
 
     /// Notes that a key was deleted.
@@ -325,6 +332,17 @@ mod tests {
         assert_eq!((estimate.dead(), estimate.changed()), (before - 700, 1000));
         estimate.delete();
         assert!((2000..2100).contains(&estimate.changed()), "a delete counts as a record");
+    }
+
+    #[test]
+    fn any_number_of_range_deletes_covers_all_bytes_once() {
+        let (all, estimate) = (u64::MAX / 4, GarbageEstimate::of_unknown(0));
+        for _ in 0..10 {
+            estimate.may_cover(all);
+            assert_eq!(estimate.changed(), all);
+        }
+        estimate.change(5);
+        assert_eq!((estimate.changed(), estimate.dead_at_most()), (all + 5, all + 5));
     }
 
     #[test]

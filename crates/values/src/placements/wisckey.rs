@@ -214,7 +214,7 @@ impl Placement for WiscKey {
             // It hardly ever replaces a separated value: compaction will report it.
             WriteOp::Put { .. } => {}
             WriteOp::Delete { .. } => self.garbage.delete(),
-            WriteOp::DeleteRange { .. } => self.garbage.change(self.files.sizes().1),
+            WriteOp::DeleteRange { .. } => self.garbage.may_cover(self.files.sizes().1),
         }
         Ok(None)
     }
