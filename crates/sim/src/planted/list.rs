@@ -439,12 +439,9 @@ pub const ALL: &[Planted] = &[
     bug("pins_stay_private", PRIVATE_PINS),
     bug("pinned_files_go_untold", TOLD_FILES),
     bug("cut_with_each_table", DIFFKV),
-<<<<<<< HEAD
     bug("readers_do_due_work", READERS_WORK),
     bug("manifest_grows_without_jobs", SHORT_MANIFEST),
-=======
     bug("unread_moves_poison", UNREAD_MOVES),
     bug("removed_files_keep_slots", REMOVED_UNWRITTEN),
     bug("full_ingests_poison", FULL_INGESTS),
->>>>>>> 9fb0b770c08cf2e7287cac6e249a827f68989dfd
 ];
