@@ -316,8 +316,15 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn list(&self) -> Result<Vec<String>> {
-        let names = self.fs.list(&self.path)?;
-        Ok(names.iter().filter_map(|p| p.file_name()?.to_str().map(str::to_owned)).collect())
+        Ok(names_of(&self.fs.list(&self.path)?))
+    }
+
+    /// The names of all directories in it, sorted.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn list_dirs(&self) -> Result<Vec<String>> {
+        Ok(names_of(&self.fs.list_dirs(&self.path)?))
     }
 
     /// Truncates a file to `len` bytes and syncs it. If it has other names, those keep the file as it is and this
@@ -453,6 +460,11 @@ impl Dir {
     pub fn lock(&self, name: &str, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.fs.lock(&self.file(name), mode)
     }
+}
+
+/// The last components of these paths, those that are text.
+fn names_of(paths: &[PathBuf]) -> Vec<String> {
+    paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
 }
 
 /// Appends go to their files at once, and nothing is locked.

@@ -384,9 +384,9 @@ impl Db {
     /// be opened for writing again once all handles, iterators, [`Pair`](crate::Pair)s and
     /// [`ValueReader`](crate::ValueReader)s are dropped.
     ///
-    /// Of several calls, the first that has synced does the rest. Others return before it has ended: it may wait for
-    /// the very thread that makes them, as for one in a [listener](crate::events::EventListener). Its handle is dropped when it
-    /// returns, and the directory is locked until then.
+    /// Of several calls, the first that has synced does the rest, and the directory is locked until it returns. Others
+    /// may return earlier: it waits for all threads of the database, and one of these may be making such a call, in a
+    /// method of an [`EventListener`](crate::events::EventListener).
     ///
     /// # Errors
     /// I/O errors of the last sync, and [`Error::Poisoned`] if the database was poisoned. It is closed all the same. A
