@@ -316,15 +316,17 @@ impl Dir {
     /// # Errors
     /// The file system's.
     pub fn list(&self) -> Result<Vec<String>> {
-        Ok(names_of(&self.fs.list(&self.path)?))
+        let names = self.fs.list(&self.path)?;
+        Ok(names.iter().filter_map(|p| p.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
-    /// The names of all directories in it, sorted.
+    /// The names of all directories in it, sorted, as they can be shown.
     ///
     /// # Errors
     /// The file system's.
     pub fn list_dirs(&self) -> Result<Vec<String>> {
-        Ok(names_of(&self.fs.list_dirs(&self.path)?))
+        let names = self.fs.list_dirs(&self.path)?;
+        Ok(names.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect())
     }
 
     /// Truncates a file to `len` bytes and syncs it. If it has other names, those keep the file as it is and this
@@ -460,11 +462,6 @@ impl Dir {
     pub fn lock(&self, name: &str, mode: LockMode) -> Result<Box<dyn FileLock>> {
         self.fs.lock(&self.file(name), mode)
     }
-}
-
-/// The last components of these paths, those that are text.
-fn names_of(paths: &[PathBuf]) -> Vec<String> {
-    paths.iter().filter_map(|path| path.file_name()?.to_str().map(str::to_owned)).collect()
 }
 
 /// Appends go to their files at once, and nothing is locked.

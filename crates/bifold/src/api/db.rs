@@ -385,8 +385,8 @@ impl Db {
     /// [`ValueReader`](crate::ValueReader)s are dropped.
     ///
     /// Of several calls, the first that has synced does the rest, and the directory is locked until it returns. Others
-    /// may return earlier: it waits for all threads of the database, and one of these may be making such a call, in a
-    /// method of an [`EventListener`](crate::events::EventListener).
+    /// may return earlier: the first waits for all threads of the database, and one of these may be making such a call,
+    /// in a method of an [`EventListener`](crate::events::EventListener).
     ///
     /// # Errors
     /// I/O errors of the last sync, and [`Error::Poisoned`] if the database was poisoned. It is closed all the same. A
