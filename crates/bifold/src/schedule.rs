@@ -370,10 +370,9 @@ impl Scheduler {
         if !self.access.writes() && !planted!("readers_do_due_work") {
             return self.health.open().map(|()| true);
         }
-        // The threads to wait for are the parent's.
-        if self.health.is_in_child() {
-            self.health.writable()?;
-        }
+        // Not only where there is something to wait for: what has failed is no longer due. In a forked child the
+        // threads to wait for are the parent's.
+        self.health.writable()?;
         let (who, on) = ("a caller of wait_idle", "background work to end");
         let now = || self.waits.clock.now();
         let end = limit.and_then(|limit| now().checked_add(limit));
@@ -392,6 +391,7 @@ impl Scheduler {
                 break;
             }
         }
+        self.health.writable()?;
         let jobs = [Job::Flush, Job::Compact, Job::Gc];
         let held_up = self.trees.all().iter().find_map(|p| jobs.iter().find_map(|&job| self.room.held_up(p, job)));
         held_up.map_or(Ok(true), Err)

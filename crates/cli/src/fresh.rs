@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs, io,
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::{Component, Path, PathBuf},
 };
 
 use bifold::{Access, Db, Env, IfMissing, Options};
@@ -48,6 +48,13 @@ impl Fresh {
         }
         let undo = Unfinished::new(&partial);
         Ok(Self { to, partial, undo })
+    }
+
+    /// The same, for what the database in `source` holds, in whose directory nothing must be made.
+    pub fn outside(source: &Path, to: &Path) -> Result<Self> {
+        let fresh = Self::at(to)?;
+        check_outside(source, &fresh.to)?;
+        Ok(fresh)
     }
 
     /// Its path until it is complete.
@@ -113,6 +120,31 @@ fn check_gives_way(to: &Path) -> Result<()> {
         () if there.dev() != device_above => {
             "is a mount point, which no other directory can replace: give a new directory in it"
         }
+        () => return Ok(()),
+    };
+    Err(Failure::trouble(format!("{} {why}", to.display())))
+}
+
+/// Refuses a directory within that of the database in `source`, as a checkpoint does.
+fn check_outside(source: &Path, to: &Path) -> Result<()> {
+    let failed = |path: &Path, error: io::Error| Failure::file("look at", path, &error);
+    let source = fs::canonicalize(source).map_err(|error| failed(source, error))?;
+    let mut there = to;
+    let resolved = loop {
+        match fs::canonicalize(if there.as_os_str().is_empty() { Path::new(".") } else { there }) {
+            Ok(resolved) => break resolved,
+            Err(error) => match there.parent().filter(|_| error.kind() == io::ErrorKind::NotFound) {
+                Some(above) => there = above,
+                None => return Err(failed(there, error)),
+            },
+        }
+    };
+    let rest = to.strip_prefix(there).unwrap_or(Path::new(""));
+    let why = match () {
+        () if rest.components().any(|component| component == Component::ParentDir) => {
+            "has `..` after a directory that does not exist; name it without `..`"
+        }
+        () if resolved.starts_with(&source) => "is or lies within the database's own directory; name another one",
         () => return Ok(()),
     };
     Err(Failure::trouble(format!("{} {why}", to.display())))

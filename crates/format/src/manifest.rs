@@ -411,15 +411,15 @@ fn file_number(body: &mut Input<'_>) -> Result<FileId, Corruption> {
     body.varint_up_to(NUMBER_MAX)
 }
 
-/// The sequence number of a commit, with larger ones left. (The largest of all is never handed out.)
+/// The sequence number of a commit. The largest of all is never handed out: there is always a next one.
 fn seqno(body: &mut Input<'_>) -> Result<SeqNo, Corruption> {
-    body.varint_up_to(MAX_SEQNO)
+    body.varint_up_to(MAX_SEQNO - 1)
 }
 
 fn log_floor(body: &mut Input<'_>) -> Result<LogFloor, Corruption> {
     let log = file_number(body)?;
     let at = *body;
-    match seqno(body)? {
+    match body.varint_up_to(MAX_SEQNO)? {
         0 => Err(at.damage("a commit's number, 1 or more", "0")),
         first => Ok(LogFloor { log, first }),
     }

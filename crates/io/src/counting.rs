@@ -152,6 +152,10 @@ impl FileSystem for CountingFs {
         self.inner.list(dir)
     }
 
+    fn list_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.inner.list_dirs(dir)
+    }
+
     fn len(&self, path: &Path) -> Result<Option<u64>> {
         self.inner.len(path)
     }

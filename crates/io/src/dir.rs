@@ -320,6 +320,15 @@ impl Dir {
         Ok(names.iter().filter_map(|p| p.file_name()?.to_str().map(str::to_owned)).collect())
     }
 
+    /// The names of all directories in it, sorted, as they can be shown.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub fn list_dirs(&self) -> Result<Vec<String>> {
+        let names = self.fs.list_dirs(&self.path)?;
+        Ok(names.iter().filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect())
+    }
+
     /// Truncates a file to `len` bytes and syncs it. If it has other names, those keep the file as it is and this
     /// name gets a copy.
     ///

@@ -8,7 +8,7 @@ mod hints;
 mod sharing;
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, File, FileType, OpenOptions, TryLockError},
     io::{self, ErrorKind, IoSlice, Read, Seek, SeekFrom, Write},
     panic::resume_unwind,
     path::{Path, PathBuf},
@@ -101,22 +101,11 @@ impl FileSystem for DiskFs {
     }
 
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>> {
-        let files = || {
-            let mut files = Vec::new();
-            for entry in fs::read_dir(dir)? {
-                let entry = entry?;
-                match entry.file_type() {
-                    Ok(kind) if kind.is_dir() => {}
-                    Ok(_) => files.push(entry.path()),
-                    // Some file systems do not say what an entry is. Then it is looked up, and may be gone by now.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            files.sort_unstable();
-            Ok(files)
-        };
-        files().map_err(|e| Error::io("list", dir, e))
+        entries(dir, |kind| !kind.is_dir()).map_err(|e| Error::io("list", dir, e))
+    }
+
+    fn list_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        entries(dir, |kind| kind.is_dir()).map_err(|e| Error::io("list", dir, e))
     }
 
     fn len(&self, path: &Path) -> Result<Option<u64>> {
@@ -304,6 +293,23 @@ fn is_of_kind(file: &File, kind: u32) -> bool {
 
 fn is_unwritable(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
+}
+
+/// The paths of the entries of a directory that are of some kind, sorted.
+fn entries(dir: &Path, are_wanted: impl Fn(FileType) -> bool) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        match entry.file_type() {
+            Ok(kind) if are_wanted(kind) => paths.push(entry.path()),
+            Ok(_) => {}
+            // Some file systems do not say what an entry is. Then it is looked up, and may be gone by now.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    paths.sort_unstable();
+    Ok(paths)
 }
 
 fn open_with(op: &'static str, path: &Path, options: &mut OpenOptions) -> Result<Arc<dyn WriteFile>> {

@@ -107,6 +107,12 @@ pub trait FileSystem: Send + Sync + Debug {
     /// The system's.
     fn list(&self, dir: &Path) -> Result<Vec<PathBuf>>;
 
+    /// The names of the directories in a directory, sorted. Symbolic links are none.
+    ///
+    /// # Errors
+    /// The system's.
+    fn list_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>>;
+
     /// The length of a file, or `None` when there is no file of that name.
     ///
     /// # Errors

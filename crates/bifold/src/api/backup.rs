@@ -204,8 +204,9 @@ impl Db {
     /// # Errors
     /// [`Error::InvalidArgument`] when `dir` holds anything else, or is, contains or lies within the database's own
     /// directory; [`Error::Locked`] while the repository is in use; [`Error::Corruption`] of the database;
-    /// [`Error::Poisoned`]; [`Error::Closed`]; I/O errors, a full disk among them. After an error the older generations
-    /// are as they were, and the next backup deletes what may be left of this one.
+    /// [`Error::Poisoned`]; [`Error::Closed`], also in a forked child of the process that writes; I/O errors, a full
+    /// disk among them. After an error the older generations are as they were, and the next backup deletes what may be
+    /// left of this one.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Generation> {
         self.backup_with(dir, BackupOptions::default(), |_| ())
     }

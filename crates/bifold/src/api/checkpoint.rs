@@ -75,8 +75,8 @@ impl Db {
     /// # Errors
     /// I/O errors; [`Error::InvalidArgument`] when `dir` already holds files, is a file or a symbolic link, or is,
     /// contains or lies within the database's own directory; [`Error::Locked`] while another checkpoint is being made
-    /// there; [`Error::Poisoned`]; [`Error::Closed`]. On error everything that was made is removed; if that fails, the
-    /// error says so.
+    /// there; [`Error::Poisoned`]; [`Error::Closed`], also in a forked child of the process that writes. On error
+    /// everything that was made is removed; if that fails, the error says so.
     pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
         self.checkpoint_with(dir, |_| {})
     }
@@ -96,7 +96,7 @@ impl Db {
 /// I/O errors; [`Error::InvalidArgument`] when `path` cannot take a copy; [`Error::Poisoned`]. Nothing is then left at
 /// `path`, or the error says what.
 fn checkpoint(engine: &Engine, path: &Path, report: &mut dyn FnMut(CheckpointProgress)) -> Result<()> {
-    engine.health.open()?;
+    engine.health.can_be_copied()?;
     let mut target = Target::claim(&engine.dir, path, &CHECKPOINT)?;
     let made = plan(engine).and_then(|plan| plan.carry_out(&engine.dir, &mut target, report));
     match made {

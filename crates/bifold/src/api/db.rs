@@ -209,7 +209,8 @@ impl Db {
     /// [`Stats::stalls`] says for how long.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a keyspace of another database, and for a batch of almost 2 GiB or more;
+    /// [`Error::InvalidArgument`] for a keyspace of another database, for a batch of almost 2 GiB or more, and in a
+    /// database whose files say that all sequence numbers are used;
     /// [`Error::Full`]; [`Error::Poisoned`]; [`Error::ReadOnly`]; [`Error::Closed`], also for a dropped keyspace; I/O
     /// errors. Nothing of the batch is visible then, unless all of it was written and its sync failed. After a failed
     /// write or sync the next opening finds all of it or nothing.
@@ -383,8 +384,13 @@ impl Db {
     /// be opened for writing again once all handles, iterators, [`Pair`](crate::Pair)s and
     /// [`ValueReader`](crate::ValueReader)s are dropped.
     ///
+    /// Of several calls, the first that has synced does the rest, and the directory is locked until it returns. Others
+    /// may return earlier: the first waits for all threads of the database, and one of these may be making such a call,
+    /// in a method of an [`EventListener`](crate::events::EventListener).
+    ///
     /// # Errors
-    /// I/O errors of the last sync, and [`Error::Poisoned`] if the database was poisoned. It is closed all the same.
+    /// I/O errors of the last sync, and [`Error::Poisoned`] if the database was poisoned. It is closed all the same. A
+    /// call that finds it closed has none of these errors.
     pub fn close(self) -> Result<()> {
         self.engine().close()
     }

@@ -14,7 +14,7 @@
 //! With [`Workers::Caller`](crate::Workers) there is no thread, and whoever waits for or polls a handle syncs.
 //!
 //! **Invariants.** A handle is resolved as durable only after a sync that began after its commit. Every handle is
-//! resolved at the latest when the database is closed. Wakers are called without a lock.
+//! resolved at the latest when the database is closed. Wakers are cloned, called and dropped without a lock.
 
 use std::{
     collections::BTreeMap,
@@ -303,11 +303,13 @@ impl Future for CommitNotice {
         if notices.workers == Workers::Caller && notices.outcome(self.seqno).is_none() {
             notices.sync_for(self.seqno);
         }
+        // Code of others, which may call the database.
+        let waker = context.waker().clone();
         let mut state = notices.state.hold();
         if let Some(outcome) = notices.outcome_to_wait_for(&state, self.seqno) {
             return Poll::Ready(outcome);
         }
-        let replaced = state.wakers.insert((self.seqno, self.id), context.waker().clone());
+        let replaced = state.wakers.insert((self.seqno, self.id), waker);
         drop(state);
         drop(replaced);
         Poll::Pending

@@ -131,6 +131,7 @@ impl Committer {
             if let Some(dropped) = ops.iter().find(|op| op.tree.is_dropped()) {
                 return Err(Error::Closed { what: format!("keyspace `{}`", dropped.tree.name) });
             }
+            wal.check_numbers(ops.len())?;
             let write = || {
                 let has_sealed = self.make_room(&mut wal, ops, in_memtable)?;
                 laps.end_if(Step::Seal, has_sealed);
@@ -311,7 +312,7 @@ fn has_many_large_values(op: &Op<'_>, most: u64) -> bool {
 mod tests {
     use std::path::Path;
 
-    use bifold_contract::LargeRef;
+    use bifold_contract::{LargeRef, key::MAX_SEQNO};
     use bifold_io::{Env, memory::MemoryFs};
 
     use super::*;
@@ -367,6 +368,40 @@ mod tests {
         for (n, sealed) in (0..).zip([0, 0, 0, 1, 1, 1, 2]) {
             put(n);
             assert_eq!(tree.view().sealed.len(), sealed, "a memtable names three of them at most, put {n}");
+        }
+    }
+
+    fn any_op(tree: &Arc<Tree>) -> Op<'_> {
+        Op { tree, key: b"key", act: Act::Put(b"value") }
+    }
+
+    /// The log says that there are hardly any numbers left, as none does that a release has written.
+    #[test]
+    fn commits_that_no_numbers_are_left_for_are_refused_and_nothing_else() {
+        let fs = MemoryFs::new();
+        let open = || {
+            let env = Env { fs: Arc::new(fs.clone()), ..Env::system() };
+            let options = Options { workers: Workers::Caller, ..Options::default() };
+            let engine = recover(env, Path::new("/db"), options).unwrap();
+            let known = engine.trees.named("k");
+            let tree = known.map_or_else(|| engine.state.create_keyspace("k", &engine.options.keyspace), Ok).unwrap();
+            (engine, tree)
+        };
+        let (engine, tree) = open();
+        engine.wal.hold().skip_to(MAX_SEQNO - 1).unwrap();
+        let two = engine.commit(&[any_op(&tree), any_op(&tree)], Durability::Buffered).unwrap_err();
+        assert!(two.to_string().contains("no sequence numbers are left"), "{two}");
+        engine.commit(&[any_op(&tree)], Durability::Buffered).unwrap();
+        engine.close().unwrap();
+        drop((engine, tree));
+        for _ in 0..2 {
+            let (engine, tree) = open();
+            assert_eq!(engine.visible.seqno(), MAX_SEQNO - 1);
+            assert!(engine.reader.stored(&tree, b"key").unwrap().is_some());
+            let refused = engine.commit(&[any_op(&tree)], Durability::Sync);
+            assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+            engine.health.well().unwrap();
+            engine.close().unwrap();
         }
     }
 }

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo, planted};
+use bifold_contract::{Error, FileId, IoSource, LogFloor, Result, SeqNo, key::MAX_SEQNO, planted};
 use bifold_format::{
     log::{self, Before, LogEncoder},
     names,
@@ -220,8 +220,9 @@ impl Wal {
     /// first.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`].
+    /// [`Error::ReadOnly`]; that of [`Wal::check_numbers`].
     pub fn append(&mut self, count: u32, encode: impl FnOnce(&mut LogEncoder<'_>)) -> Result<SeqNo> {
+        self.check_numbers(count as usize)?;
         let first = self.next_seqno;
         let (id, written) = self.open().map(|log| (log.id, log.file.len()))?;
         let durable = self.pending.is_empty() && written == self.synced_bytes;
@@ -237,6 +238,19 @@ impl Wal {
             self.next_seqno += SeqNo::from(count);
         }
         Ok(first)
+    }
+
+    /// Checks that `count` more operations have numbers, and whatever comes behind them the largest one. No database
+    /// gets there by commits of its own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`].
+    pub fn check_numbers(&self, count: usize) -> Result<()> {
+        if self.next_seqno.saturating_add(count as SeqNo) > MAX_SEQNO {
+            let reason = "no sequence numbers are left for it: copy the database by export and import";
+            return Err(Error::invalid("commit", reason));
+        }
+        Ok(())
     }
 
     /// Whether so much is pending that it should be written out whatever the durability.

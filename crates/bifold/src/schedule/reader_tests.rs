@@ -5,11 +5,9 @@ use bifold_io::{Env, memory::MemoryFs};
 use super::*;
 use crate::{
     Db,
-    api::{
-        db::DEFAULT_KEYSPACE,
-        options::{Compaction, KeyspaceOptions, Leveled, Options},
-    },
+    api::db::DEFAULT_KEYSPACE,
     background::bed::{Bed, DIR},
+    settings::options::{Compaction, KeyspaceOptions, Leveled, Options},
 };
 
 const KEYS: u32 = 100;

@@ -98,6 +98,15 @@ impl Health {
         self.well()
     }
 
+    /// Whether a copy of the database can be made. That seals files and notes their lengths, so a forked child of the
+    /// process that writes must not.
+    ///
+    /// # Errors
+    /// [`Error::Closed`]; where the database is open for writing, [`Error::Poisoned`].
+    pub fn can_be_copied(&self) -> Result<()> {
+        if self.access.writes() { self.writable() } else { self.open() }
+    }
+
     /// Whether this is a forked child of the process that opened the database. The parent goes on with its files, and
     /// knows nothing of what a child would write to them.
     pub fn is_in_child(&self) -> bool {

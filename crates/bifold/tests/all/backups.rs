@@ -193,22 +193,32 @@ fn an_unsuitable_place_is_refused_and_nothing_is_created() {
     let foreign = dir.join("foreign");
     fs::create_dir_all(foreign.join("files")).unwrap();
     fs::write(foreign.join("mine"), "mine").unwrap();
+    for name in ["above/below", "above/files", "kept/files/mine"] {
+        fs::create_dir_all(dir.join(name)).unwrap();
+    }
     for (place, why) in [
         ("db", "the database's own directory"),
         ("db/backups", "the database's own directory"),
         (".", "contains or lies within"),
         ("foreign", "holds other files (mine)"),
         ("foreign/mine", "is a file"),
+        ("above", "holds other files (below)"),
+        ("kept", "holds other files (files)"),
     ] {
         let error = db.backup(dir.join(place)).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument { .. }), "{place}: {error}");
         assert!(error.to_string().contains(why), "{place}: {error}");
     }
-    assert_eq!(fs::read_dir(&foreign).unwrap().count(), 2);
+    for (place, names) in [(&foreign, 2), (&dir.join("above"), 2), (&dir.join("kept"), 1)] {
+        assert_eq!(fs::read_dir(place).unwrap().count(), names, "{}", place.display());
+    }
     for place in ["db", "foreign", "nowhere"] {
         let error = Backup::open(dir.join(place)).unwrap_err();
         assert!(error.to_string().contains("holds no backup"), "{place}: {error}");
     }
+    // As a crash leaves it that came too early for anything else.
+    fs::create_dir_all(dir.join("begun/files")).unwrap();
+    db.backup(dir.join("begun")).unwrap();
     let repository = dir.join("new/deep/backups");
     db.backup(&repository).unwrap();
     let backup = Backup::open(&repository).unwrap();

@@ -92,6 +92,7 @@ fn a_closed_database_says_so() {
     assert!(matches!(other.put("a", "1"), Err(Error::Closed { .. })));
     assert!(matches!(other.get("a"), Err(Error::Closed { .. })));
     assert!(matches!(other.iter().next(), Some(Err(Error::Closed { .. }))));
+    assert!(matches!(other.wait_idle(), Err(Error::Closed { .. })));
     other.close().unwrap();
 }
 

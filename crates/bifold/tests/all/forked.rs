@@ -71,10 +71,12 @@ fn a_forked_child_writes_nothing_to_the_database_of_its_parent() {
         let Some(db) = db.take() else { return false };
         let written = [db.put("child", "x"), db.put_with("child", "x", Durability::Sync), db.flush(), db.sync()];
         let made = db.keyspace("child", KeyspaceOptions::default()).map(drop);
+        let copied = [db.checkpoint(dir.join("copy")), db.backup(dir.join("backups")).map(drop)];
         let is_read = db.get("large003").is_ok_and(|value| value.is_some_and(|value| value[..] == large(3)[..]));
         drop(db);
-        written.iter().chain([&made]).all(is_refused) && is_read
+        written.iter().chain([&made]).chain(&copied).all(is_refused) && is_read
     });
+    assert!(!dir.join("copy").exists() && !dir.join("backups").exists());
     let db = db.unwrap();
     write(&db, 20);
     db.keyspace("parent", KeyspaceOptions::default()).unwrap();

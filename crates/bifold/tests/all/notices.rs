@@ -3,12 +3,13 @@
 use std::{
     future::Future,
     path::Path,
-    pin::pin,
+    pin::{Pin, pin},
+    ptr,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker},
     thread::{self, Thread},
 };
 
@@ -20,7 +21,10 @@ use bifold_io::{
     memory::{Fate, MemoryFs},
 };
 
-use crate::support::{TempDir, tiny};
+use crate::{
+    support::{TempDir, tiny},
+    threads::must_end,
+};
 
 const WORKERS: [Workers; 2] = [Workers::Caller, Workers::Threads(2)];
 
@@ -225,7 +229,7 @@ fn a_notice_wakes_the_last_waker_that_polled_it_and_none_that_was_dropped() {
     let (mut first, mut dropped) = (put(&db, 1).unwrap(), put(&db, 2).unwrap());
     let poll = |notice: &mut CommitNotice, by: usize| {
         let waker = Waker::from(Arc::clone(&wakers[by]));
-        std::pin::Pin::new(notice).poll(&mut Context::from_waker(&waker))
+        Pin::new(notice).poll(&mut Context::from_waker(&waker))
     };
     assert!(poll(&mut first, 0).is_pending() && poll(&mut first, 1).is_pending() && poll(&mut dropped, 2).is_pending());
     drop(dropped);
@@ -235,6 +239,41 @@ fn a_notice_wakes_the_last_waker_that_polled_it_and_none_that_was_dropped() {
     }
     assert!(poll(&mut first, 1).is_ready());
     assert_eq!((wakers[0].1.load(SeqCst), wakers[2].1.load(SeqCst)), (0, 0));
+}
+
+/// A waker that asks a notice while it is cloned.
+static ASKS: RawWakerVTable = RawWakerVTable::new(clone_and_ask, ignore, ignore, ignore);
+
+unsafe fn clone_and_ask(notice: *const ()) -> RawWaker {
+    // SAFETY: the test that has made the waker keeps the notice as long as anybody may clone it.
+    let asked = unsafe { &*notice.cast::<CommitNotice>() };
+    assert!(!asked.is_durable());
+    RawWaker::new(notice, &ASKS)
+}
+
+unsafe fn ignore(_notice: *const ()) {}
+
+#[test]
+fn a_waker_may_ask_the_database_while_it_is_cloned() {
+    must_end(|_| {
+        let (db, faulty, _) = in_memory(PlacementKind::Inline, Workers::Threads(2));
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        let at_gate = Arc::clone(&gate);
+        faulty.decide_by(Box::new(move |call| {
+            if call.op == "sync" {
+                drop(at_gate.lock());
+            }
+            None
+        }));
+        let (asked, mut polled) = (put(&db, 1).unwrap(), put(&db, 2).unwrap());
+        // SAFETY: only `poll` below clones it, while `asked` is there, which threads may share.
+        let waker = unsafe { Waker::from_raw(RawWaker::new(ptr::from_ref(&asked).cast(), &ASKS)) };
+        assert!(Pin::new(&mut polled).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(closed);
+        polled.wait().unwrap();
+        db.close().unwrap();
+    });
 }
 
 #[test]

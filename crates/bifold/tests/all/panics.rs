@@ -4,6 +4,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use bifold::{Db, Durability, Env, Error, Options, Workers};
@@ -43,6 +44,8 @@ fn is_reported(error: &Error, plan: &str) {
 fn nothing_is_lost(dir: &TempDir, fs: &FaultyFs, db: Db, acknowledged: usize) {
     assert!(db.iter().count() >= acknowledged, "reads go on");
     is_reported(&db.put("one", "more").unwrap_err(), "planned");
+    is_reported(&db.wait_idle().unwrap_err(), "planned");
+    is_reported(&db.wait_idle_within(Duration::ZERO).unwrap_err(), "planned");
     is_reported(&db.close().unwrap_err(), "planned");
     fs.clear();
     let db = Db::open_with(dir.join("db"), tiny()).unwrap();

@@ -13,6 +13,7 @@ use super::verify;
 use crate::{
     args::Global,
     failure::{Failure, Result},
+    formats::escape::escaped,
     interrupt::Unfinished,
     open,
     output::{self, Output, Tone},
@@ -271,7 +272,8 @@ impl Listed {
         }
         let (bytes, new_bytes) = (output::bytes(self.bytes), output::bytes(self.new_bytes));
         let (number, taken_at, files) = (self.number, &self.taken_at, output::count(self.files));
-        format!("{number:>6}  {taken_at:<16} {bytes:>10} {new_bytes:>10} {files:>6}  {}", self.database)
+        let database = escaped(self.database.as_bytes());
+        format!("{number:>6}  {taken_at:<16} {bytes:>10} {new_bytes:>10} {files:>6}  {database}")
     }
 }
 

@@ -66,7 +66,7 @@ pub fn run(args: &ConvertArgs, global: &Global, out: &mut Output) -> Result<()> 
     let reading = Options { access: Access::ReadOnly, if_missing: IfMissing::Fail, memory_limit, ..open::of_anyone() };
     let src = Db::open_with(&args.src, reading.clone())?;
     let plans = plans(&src, args, global)?;
-    let fresh = Fresh::at(&args.dst)?;
+    let fresh = Fresh::outside(&args.src, &args.dst)?;
     let snapshot = src.snapshot();
     let of_default = plans.iter().find(|plan| plan.from.name() == DEFAULT_KEYSPACE).map(|plan| plan.options.clone());
     let making = Options { keyspace: of_default.unwrap_or_default(), ..options };

@@ -62,3 +62,15 @@ fn damage_in_a_repository_is_named_and_the_exit_code_says_so() {
     let out = String::from_utf8(said.out).unwrap();
     assert!(said.code == 1 && out.contains("damaged") && out.contains(text(&record)), "{out}");
 }
+
+#[test]
+fn a_database_with_control_characters_in_its_name_takes_one_line_of_the_list() {
+    let scratch = Scratch::new();
+    let (db, repository) = (scratch.path("odd\nna\x1bme"), scratch.path("backups"));
+    bifold(&["put", text(&db), "k", "v"]).ok();
+    bifold(&["backup", "create", text(&db), text(&repository)]).ok();
+    let listed = bifold(&["backup", "list", text(&repository)]).ok();
+    assert!(listed.lines().count() == 2 && listed.contains(r"odd\nna\x1bme"), "{listed}");
+    let rows = bifold(&["backup", "list", text(&repository), "--json"]).json();
+    assert_eq!(rows[0]["database"], text(&db));
+}

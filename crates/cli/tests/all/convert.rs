@@ -74,6 +74,13 @@ fn existing_files_are_named_and_left_alone() {
     let line = convert(text(&scratch.path("new")));
     assert!(line.contains(text(&partial)) && line.contains("remove it"), "{line}");
     assert_eq!(fs::read_dir(&used).unwrap().count() + fs::read_dir(&partial).unwrap().count(), 2);
+    std::os::unix::fs::symlink(&db, scratch.path("link")).unwrap();
+    for within in ["db/new", "db/new/deep", "link/new", "used/../db/new"] {
+        let line = convert(text(&scratch.path(within)));
+        assert!(line.contains("lies within the database's own directory"), "{line}");
+    }
+    assert!(convert(text(&scratch.path("none/../db/new"))).contains("has `..` after"));
+    assert!(!db.join("new").exists() && !db.join("new.partial").exists());
     let line = bifold(&["convert", text(&db), text(&scratch.path("x")), "--placement", "nonesuch"]).refused(2);
     assert!(line.contains("nonesuch") && !scratch.path("x.partial").exists(), "{line}");
     // An empty directory is as good as none.

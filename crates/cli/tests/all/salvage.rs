@@ -147,6 +147,18 @@ fn other_files_are_refused_before_anything_is_created() {
 
 /// A directory is salvaged as a whole: with `inline`, too, where value files have nothing.
 #[test]
+fn nothing_is_made_in_the_directory_of_a_damaged_database() {
+    let scratch = Scratch::new();
+    let (db, _) = database(&scratch);
+    let before = fs::read_dir(&db).unwrap().count();
+    for name in ["new", "new/deep"] {
+        let refused = bifold(&["salvage", text(&db), "--out", text(&db.join(name))]).refused(2);
+        assert!(refused.contains("lies within the database's own directory"), "{refused}");
+    }
+    assert_eq!(fs::read_dir(&db).unwrap().count(), before);
+}
+
+#[test]
 fn a_damaged_database_comes_back_but_for_its_damaged_blocks() {
     let scratch = Scratch::new();
     let db = scratch.path("db");

@@ -116,23 +116,25 @@ fn a_manifest_without_a_whole_first_record_is_an_error() {
 
 #[test]
 fn numbers_that_leave_none_for_the_future_are_damage() {
-    let valid = Edit { next_file: Some(NUMBER_MAX / 2), last_seqno: Some(MAX_SEQNO), ..Edit::default() };
+    let valid = Edit { next_file: Some(NUMBER_MAX / 2), last_seqno: Some(MAX_SEQNO - 1), ..Edit::default() };
     let floor = |log, first| Edit { log_floor: Some(LogFloor { log, first }), ..Edit::default() };
     let read = |edit: &Edit| {
         let mut bytes = manifest::header(DATABASE).to_vec();
         bytes.extend(manifest::encode_record(edit, DATABASE, bytes.len() as u64));
         ManifestReader::new(&bytes).unwrap().next().unwrap().map(|record| record.edit)
     };
-    for edit in [&valid, &floor(NUMBER_MAX, 1)] {
+    for edit in [&valid, &floor(NUMBER_MAX, MAX_SEQNO)] {
         assert_eq!(read(edit).as_ref(), Ok(edit));
     }
     let damaged = [
         Edit { next_file: Some(NUMBER_MAX / 2 + 1), ..Edit::default() },
         Edit { next_file: Some(u64::MAX), ..Edit::default() },
-        Edit { last_seqno: Some(MAX_SEQNO + 1), ..Edit::default() },
+        Edit { last_seqno: Some(MAX_SEQNO), ..Edit::default() },
+        Edit { keyspaces: vec![KeyspaceEdit::Flushed { id: 2, seqno: MAX_SEQNO }], ..Edit::default() },
         Edit { seen_time: Some(INSTANT_MAX + 1), ..Edit::default() },
         floor(NUMBER_MAX + 1, 1),
         floor(1, 0),
+        floor(1, MAX_SEQNO + 1),
         floor(1, u64::MAX),
     ];
     damaged.iter().for_each(|edit| assert!(read(edit).is_err(), "{edit:?}"));
@@ -141,7 +143,7 @@ fn numbers_that_leave_none_for_the_future_are_damage() {
 fn edit() -> impl Strategy<Value = Edit> {
     let numbers = (
         option::of(0..=NUMBER_MAX / 2),
-        option::of(0..=MAX_SEQNO),
+        option::of(0..MAX_SEQNO),
         option::of((0..=NUMBER_MAX, 1..=MAX_SEQNO)),
         option::of(0..=INSTANT_MAX),
     );
@@ -177,7 +179,7 @@ fn keyspace() -> impl Strategy<Value = KeyspaceEdit> {
         (any::<u32>(), text()).prop_map(|(id, options)| KeyspaceEdit::Configured { id, options }),
         any::<u32>().prop_map(|id| KeyspaceEdit::Dropped { id }),
         any::<u32>().prop_map(|id| KeyspaceEdit::Expires { id }),
-        (any::<u32>(), 0..=MAX_SEQNO).prop_map(|(id, seqno)| KeyspaceEdit::Flushed { id, seqno }),
+        (any::<u32>(), 0..MAX_SEQNO).prop_map(|(id, seqno)| KeyspaceEdit::Flushed { id, seqno }),
     ]
 }
 

@@ -77,6 +77,11 @@ impl FileSystem for FaultyFs {
         self.inner.list(dir)
     }
 
+    fn list_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.pass("list", dir)?;
+        self.inner.list_dirs(dir)
+    }
+
     fn len(&self, path: &Path) -> Result<Option<u64>> {
         self.pass("look up", path)?;
         self.inner.len(path)

@@ -70,6 +70,14 @@ impl FileSystem for MemoryFs {
         Ok(directory.names.keys().map(|name| dir.join(&**name)).collect())
     }
 
+    fn list_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.trace("list", dir, 0);
+        let mut state = self.state();
+        state.directory(dir).map_err(|e| Error::io("list", dir, e))?;
+        let paths = state.directories.keys().filter(|path| path.parent() == Some(dir));
+        Ok(paths.map(|path| path.to_path_buf()).collect())
+    }
+
     fn len(&self, path: &Path) -> Result<Option<u64>> {
         self.trace("look up", path, 0);
         let node = self.state().node(path);

@@ -105,6 +105,10 @@ impl<G: Ground> FileSystem for RegionFs<G> {
         self.fs().list(dir)
     }
 
+    fn list_dirs(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        self.fs().list_dirs(dir)
+    }
+
     fn len(&self, path: &Path) -> Result<Option<u64>> {
         let Some(in_file) = self.region.len_in_file(path)? else { return Ok(None) };
         let in_file = in_file.max(self.region.seen_end(path)?);

@@ -152,6 +152,7 @@ fn missing_files_and_directories_are_errors() {
         assert_eq!(failure(fs.link(&none, &dir.join("a"))), not("link"));
         assert_eq!(failure(fs.create(&deep)), not("create"));
         assert_eq!(failure(fs.list(&none)), not("list"));
+        assert_eq!(failure(fs.list_dirs(&none)), not("list"));
         assert_eq!(failure(fs.sync_dir(&none)), not("sync directory"));
         assert_eq!((fs.len(&none).unwrap(), fs.len(&deep).unwrap()), (None, None));
         assert!(fs.lock(&deep, LockMode::Exclusive).is_err());
@@ -249,7 +250,7 @@ fn two_names_are_one_file() {
 }
 
 #[test]
-fn files_are_listed_sorted_and_directories_left_out() {
+fn files_and_directories_are_listed_sorted_each_without_the_others() {
     on_each(|fs, dir| {
         for name in ["b", "a", "000010.log", "000009.log", "a.b", "A"] {
             fs.create(&dir.join(name)).unwrap();
@@ -259,6 +260,9 @@ fn files_are_listed_sorted_and_directories_left_out() {
         fs.create(&dir.join("below/c")).unwrap();
         let sorted = ["000009.log", "000010.log", "A", "a", "a.b", "b"].map(|name| dir.join(name));
         assert_eq!(fs.list(dir).unwrap(), sorted);
+        fs.create_dir_all(&dir.join("Below")).unwrap();
+        assert_eq!(fs.list_dirs(dir).unwrap(), ["Below", "below"].map(|name| dir.join(name)));
+        assert_eq!(fs.list_dirs(&dir.join("below/it")).unwrap(), Vec::<PathBuf>::new());
         fs.sync_dir(dir).unwrap();
     });
 }

@@ -64,7 +64,7 @@ pub(crate) fn backup(
     options: BackupOptions,
     report: &mut dyn FnMut(BackupProgress),
 ) -> Result<Generation> {
-    engine.health.open()?;
+    engine.health.can_be_copied()?;
     let repository = Repository::claim(&engine.dir, path)?;
     let mut records = repository.records()?;
     repository.remove_unnamed(&mut records)?;

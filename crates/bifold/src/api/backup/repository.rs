@@ -76,7 +76,7 @@ impl Repository {
         let root = from.sibling(&path);
         root.create_dir_durably()?;
         let mut repository = Self::at(root);
-        if let Some(foreign) = repository.root.list()?.into_iter().find(|name| name != names::LOCK) {
+        if let Some(foreign) = repository.foreign()? {
             let why = format!("holds other files ({foreign}); name a repository, or a new or empty directory");
             return Err(refused(&REPOSITORY, &path, &why));
         }
@@ -85,6 +85,21 @@ impl Repository {
         repository.generations.create_dir()?;
         repository.root.sync()?;
         Ok(repository)
+    }
+
+    /// What is in the directory and in no repository, if anything is. A crash while one was made may have left empty
+    /// directories.
+    fn foreign(&self) -> Result<Option<String>> {
+        let file = self.root.list()?.into_iter().find(|name| name != names::LOCK);
+        if file.is_some() || self.generations.kind()? == Some(PathKind::Directory) {
+            return Ok(file);
+        }
+        for name in self.root.list_dirs()? {
+            if name != FILES || !self.files.list()?.is_empty() || !self.files.list_dirs()?.is_empty() {
+                return Ok(Some(name));
+            }
+        }
+        Ok(None)
     }
 
     /// The repository in `path`, which must exist.

@@ -185,6 +185,7 @@ impl ManifestState {
     }
 
     fn apply_tables(&mut self, change: LevelEdit) -> std::result::Result<(), String> {
+        let next_file = self.next_file;
         let keyspace = self.keyspace(change.keyspace)?;
         for removed in change.removed {
             if keyspace.tables.remove(&removed.table).is_none() {
@@ -193,6 +194,10 @@ impl ManifestState {
         }
         for added in change.added {
             let id = added.table.id;
+            // Later runs would be taken for older ones.
+            if added.run >= next_file {
+                return Err(format!("table {id} in run {}, but {next_file} is the next number", added.run));
+            }
             if keyspace.tables.insert(id, added).is_some() {
                 return Err(format!("table {id} added twice"));
             }
@@ -252,5 +257,43 @@ impl ManifestState {
             Ok(Arc::new(tree))
         };
         self.keyspaces.iter().map(open).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bifold_contract::{Expiring, TableMeta};
+
+    use super::*;
+
+    #[test]
+    fn a_run_with_a_number_that_nobody_has_had_is_damage() {
+        let applied = |run| {
+            let created = KeyspaceEdit::Created { id: 2, name: "k".into(), options: String::new() };
+            let table = TableMeta {
+                id: 3,
+                bytes: 1,
+                entries: 1,
+                tombstones: 0,
+                range_tombstones: 0,
+                smallest: (*b"a").into(),
+                largest: (*b"a").into(),
+                unbounded: false,
+                min_seqno: 1,
+                max_seqno: 1,
+                expiring: Expiring::default(),
+            };
+            let added = vec![TableAdded { level: 0, run, table: Arc::new(table) }];
+            ManifestState::default().apply(Edit {
+                next_file: Some(9),
+                keyspaces: vec![created],
+                levels: vec![LevelEdit { keyspace: 2, added, ..LevelEdit::default() }],
+                ..Edit::default()
+            })
+        };
+        applied(8).unwrap();
+        for run in [9, 10, u64::MAX] {
+            assert!(applied(run).is_err_and(|why| why.contains("9 is the next number")), "run {run}");
+        }
     }
 }

@@ -43,7 +43,7 @@ pub fn run(args: &SalvageArgs, dir: &Path, global: &Global, out: &mut Output) ->
     let names = args.name.iter().cloned().collect();
     let salvage_options = SalvageOptions { names, tables_of: args.tables_of, ..SalvageOptions::default() };
     let salvage = DatabaseSalvage::open(&Env::system(), dir, &salvage_options)?;
-    let fresh = args.out.as_deref().map(Fresh::at).transpose()?;
+    let fresh = args.out.as_deref().map(|to| Fresh::outside(dir, to)).transpose()?;
     let report = {
         let progress = Progress::bytes("reading tables", 0);
         let show = |at: SalvageProgress| progress.reach_of(at.done_bytes, at.total_bytes);
