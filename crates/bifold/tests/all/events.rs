@@ -204,8 +204,7 @@ fn where_callers_do_the_work_each_call_tells_at_its_end_what_happened_in_it() {
     assert!(notebook.count("file+ ") > 0, "opening makes a log");
     update(&db, 4);
     db.compact().unwrap();
-    let calls: [(&str, fn(&Db) -> Result<(), Error>); 2] = [("compaction-", Db::compact), ("gc-", Db::collect_garbage)];
-    for (kind, call) in calls {
+    for (kind, call) in [("compaction-", Db::compact as fn(&Db) -> _), ("gc-", Db::collect_garbage)] {
         // One table above all others, and garbage; nothing is due.
         (1_u8..=9).for_each(|n| db.put(5_u32.to_be_bytes(), [n; 300]).unwrap());
         db.flush().unwrap();

@@ -153,7 +153,7 @@ fn the_manifest_stays_short_where_keyspaces_only_come_and_go_and_change_their_op
     };
     assert!(is_rewritten_by(&come_and_go), "{} bytes", length());
     let change_options = |n: usize| {
-        let table_bytes = if n % 2 == 0 { 16 << 10 } else { 32 << 10 };
+        let table_bytes = if n.is_multiple_of(2) { 16 << 10 } else { 32 << 10 };
         kept.set_options(KeyspaceOptions { table_bytes, ..tiny().keyspace }).unwrap();
     };
     assert!(is_rewritten_by(&change_options), "{} bytes", length());
