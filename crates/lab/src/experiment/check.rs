@@ -10,9 +10,9 @@
 //!   that way.
 //! * Other statements have their bound in words and in the rule.
 //!
-//! An experiment is *reproduced* where every rule was measured and holds, *partly* where some of what was measured
-//! does, *not* where none of it does. Where all that was measured holds, but that is not every rule, it is *open*: the
-//! rules that are missing may be those that nothing reaches.
+//! An experiment is *reproduced* where every rule was measured and holds, *partly* where some rules hold and some do
+//! not, *not* where every rule was measured and none holds. Where not every rule was measured, and those that were all
+//! hold or none does, it is *open*: the missing ones may decide otherwise.
 
 use std::fmt;
 
@@ -114,11 +114,11 @@ pub struct CheckOutcome {
 pub enum Verdict {
     /// Every rule was measured, and holds.
     Reproduced,
-    /// Some of what was measured holds.
+    /// Some of what was measured holds, and some does not.
     Partly,
-    /// Nothing of it does.
+    /// Every rule was measured, and none holds.
     Not,
-    /// All that was measured holds, but that is not every rule; or nothing was measured, or nothing is claimed.
+    /// Not every rule was measured, and those that were all hold, or none does. Or nothing is claimed.
     Open,
 }
 
@@ -143,10 +143,9 @@ impl Verdict {
             held += usize::from(holds);
         }
         match (held, measured) {
-            (_, 0) => Self::Open,
+            (1.., _) if held < measured => Self::Partly,
+            _ if measured < outcomes.len() || measured == 0 => Self::Open,
             (0, _) => Self::Not,
-            _ if held < measured => Self::Partly,
-            _ if measured < outcomes.len() => Self::Open,
             _ => Self::Reproduced,
         }
     }
@@ -266,7 +265,8 @@ mod tests {
             (vec![Some(true), None], Verdict::Open),
             (vec![Some(true), Some(false)], Verdict::Partly),
             (vec![Some(true), Some(false), None], Verdict::Partly),
-            (vec![Some(false), None], Verdict::Not),
+            (vec![Some(false), Some(false)], Verdict::Not),
+            (vec![Some(false), None], Verdict::Open),
             (vec![None], Verdict::Open),
             (vec![], Verdict::Open),
         ] {

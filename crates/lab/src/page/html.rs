@@ -134,9 +134,9 @@ fn paper((paper, verdicts): &(Paper, [usize; 4])) -> Markup {
 fn legend() -> Markup {
     let meaning = |verdict| match verdict {
         Verdict::Reproduced => "every rule was measured, and holds",
-        Verdict::Partly => "some of what was measured holds",
-        Verdict::Not => "nothing of it does",
-        Verdict::Open => "what was measured holds, but not every rule was measured",
+        Verdict::Partly => "some of what was measured holds, and some does not",
+        Verdict::Not => "every rule was measured, and none holds",
+        Verdict::Open => "not every rule was measured, and those that were all hold, or none does",
     };
     let entry = |verdict| element("span", &[], [badge(verdict), text(&format!(" {}", meaning(verdict)))]);
     element("p", &[("class", "legend")], VERDICTS.into_iter().map(entry))

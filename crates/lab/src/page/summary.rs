@@ -89,7 +89,10 @@ fn headline(findings: &[Finding<'_>]) -> String {
     let open = match open {
         0 => String::new(),
         open => {
-            format!(" {open} {} open: not every rule was measured, and those that were measured all hold.", is(open))
+            format!(
+                " {open} {} open: not every rule was measured, and those that were all hold, or none does.",
+                is(open)
+            )
         }
     };
     format!("Of {}, {}.{open}", count(findings.len(), "experiment"), list(&parts))

@@ -130,13 +130,15 @@ fn of_rules(held: usize, measured: usize, all: usize) -> String {
         (_, 0, _) => "No figure of its rules has been measured.".to_owned(),
         (1, 1, 1) => "Its one rule holds.".to_owned(),
         (1, 1, all) => format!("1 of {all} rules was measured, and holds."),
+        (0, 1, 1) => "Its one rule does not hold.".to_owned(),
+        (0, 1, all) => format!("1 of {all} rules was measured, and does not hold."),
         (held, measured, all) if held == measured && measured < all => {
             format!("{measured} of {all} rules were measured, and hold.")
         }
         (held, measured, _) if held == measured => format!("All {measured} rules hold."),
         (1, measured, _) => format!("1 of {} that were measured holds.{rest}", count(measured, "rule")),
         (held, measured, _) => {
-            format!("{held} of {} that {} measured hold.{rest}", count(measured, "rule"), was(measured))
+            format!("{held} of {measured} rules that were measured hold.{rest}")
         }
     }
 }
@@ -216,7 +218,9 @@ mod tests {
             (2, 2, 7, "2 of 7 rules were measured, and hold."),
             (1, 2, 3, "1 of 2 rules that were measured holds. 1 was not measured."),
             (2, 5, 7, "2 of 5 rules that were measured hold. 2 were not measured."),
-            (0, 1, 1, "0 of 1 rule that was measured hold."),
+            (0, 1, 1, "Its one rule does not hold."),
+            (0, 1, 7, "1 of 7 rules was measured, and does not hold."),
+            (0, 2, 7, "0 of 2 rules that were measured hold. 5 were not measured."),
         ] {
             assert_eq!(of_rules(held, measured, all), said);
         }
