@@ -155,8 +155,9 @@ impl State {
         let old = Arc::clone(&tree.view().version);
         let new = Arc::new(old.apply(&change, &mut |meta| self.open_table(meta)).inspect_err(give_up)?);
         let mut edit = Edit { last_seqno: Some(self.visible()), log_floor: Some(log_floor), values, ..Edit::default() };
-        let flushed = note_written(tree, written, &mut edit);
+        // What it counts is in the dead bytes that the edit of a flush records.
         tree.placement().count_pointers(&mut edit.values);
+        let flushed = note_written(tree, written, &mut edit);
         let freed = remove_drained(tree, &mut edit.values);
         let unnamed = self.announce(&mut edit).inspect_err(give_up)?;
         edit.levels.push(change);

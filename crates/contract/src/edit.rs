@@ -134,6 +134,9 @@ pub struct PointerChanges {
     pub dropped: Vec<Pointer>,
     /// Of versions that stay, those that the edit gives a newer pointer: how often it was found in which file.
     pub led_by: Vec<(FileId, u64)>,
+    /// Bytes of versions that leave the index though nobody has overwritten them, where the placement learns by itself
+    /// of those that are overwritten: file, the number by which it knows the group of their keys, bytes.
+    pub lost: Vec<(FileId, u64, u64)>,
 }
 
 impl PointerChanges {
@@ -141,6 +144,7 @@ impl PointerChanges {
     pub fn extend(&mut self, other: Self) {
         self.dropped.extend(other.dropped);
         self.led_by.extend(other.led_by);
+        self.lost.extend(other.lost);
     }
 }
 

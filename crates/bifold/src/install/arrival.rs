@@ -53,8 +53,9 @@ impl State {
         let applied = old.apply(&change, &mut |meta| opened(meta.id).map_or_else(|| self.open_table(meta), Ok));
         let new = Arc::new(health.watch(applied)?);
         let mut edit = Edit { last_seqno: Some(last), log_floor: Some(log_floor), values, ..Edit::default() };
-        let flushed = note_written(tree, written, &mut edit);
+        // What it counts is in the dead bytes that the edit of a flush records.
         tree.placement().count_pointers(&mut edit.values);
+        let flushed = note_written(tree, written, &mut edit);
         let _drained_bytes = remove_drained(tree, &mut edit.values);
         health.well()?;
         let begun = self.begun_values(wal, &mut edit);

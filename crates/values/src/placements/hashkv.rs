@@ -313,6 +313,10 @@ impl Placement for HashKv {
         Ok(Box::new(Ingest::new(&self.state, files, options.separates_from())))
     }
 
+    fn count_pointers(&self, edit: &mut ValueEdit) {
+        self.state.hold().lose(edit);
+    }
+
     fn comes_into_force(&self, edit: &ValueEdit) {
         self.state.hold().take_in(&self.files, edit);
     }

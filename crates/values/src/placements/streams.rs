@@ -373,7 +373,7 @@ impl Placement for Streams {
     }
 
     fn count_pointers(&self, edit: &mut ValueEdit) {
-        let PointerChanges { dropped, led_by } = std::mem::take(&mut edit.pointers);
+        let PointerChanges { dropped, led_by, .. } = std::mem::take(&mut edit.pointers);
         let mut garbage = DeadCounts::default();
         led_by.into_iter().for_each(|(unit, rows)| garbage.add_all(unit, rows * ROW_BYTES, rows));
         let used = |unit| garbage.add_bytes(unit, ROW_BYTES);

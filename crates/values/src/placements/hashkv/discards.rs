@@ -8,15 +8,17 @@
 //! The same holds for an entry that has expired. GC of its group asks the index
 //! (`IndexView::must_be_asked`).
 //!
-//! All of this counts once the rewrite has ended: one that is abandoned drops nothing, and is done again. A group that
-//! knows no tags, as after a start, cannot tell the cold log what of its values is dead, so the log is told at once.
+//! All of this counts once the edit of the rewrite is recorded: a rewrite that is abandoned drops nothing, and is done
+//! again, also one that has ended when another key range of its flush fails. A group that knows no tags, as after a
+//! start, cannot tell the cold log what of its values is dead, so the same edit records that.
 
 use std::{
     collections::BTreeMap,
+    mem::take,
     sync::{Arc, Mutex},
 };
 
-use bifold_contract::{Entry, FileId, Kind, Result, Rewriter, SeqNo, ValueEdit, planted};
+use bifold_contract::{Entry, FileId, Kind, PointerChanges, Result, Rewriter, SeqNo, ValueEdit, planted};
 use bifold_format::{filter::key_hash, pointer};
 
 use super::HashKvState;
@@ -96,13 +98,22 @@ impl Rewriter for Discards {
 
     fn finish(mut self: Box<Self>) -> Result<ValueEdit> {
         self.sum_up();
-        let state = &mut *self.state.hold();
-        for (&(file, group), &bytes) in &self.lost {
-            let unknown = state.groups.at_mut(group).lose(file, bytes);
-            if !planted!("log_learns_from_tags_alone") {
-                state.cold_log.note_dead(file, unknown);
+        let Self { lost, .. } = *self;
+        let lost = lost.into_iter().map(|((file, group), bytes)| (file, group, bytes)).collect();
+        let pointers = PointerChanges { lost, ..PointerChanges::default() };
+        Ok(ValueEdit { pointers, ..ValueEdit::default() })
+    }
+}
+
+impl HashKvState {
+    /// Counts what `edit`, which is about to be recorded, has lost. The log's share is its garbage.
+    pub(super) fn lose(&mut self, edit: &mut ValueEdit) {
+        for (file, group, bytes) in take(&mut edit.pointers.lost) {
+            let unknown = self.groups.at_mut(group).lose(file, bytes);
+            let is_of_log = unknown > 0 && self.cold_log.ids().any(|id| id == file);
+            if is_of_log && !planted!("log_learns_from_tags_alone") {
+                edit.garbage.push((file, unknown, 0));
             }
         }
-        Ok(ValueEdit::default())
     }
 }

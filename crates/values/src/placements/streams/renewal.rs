@@ -57,7 +57,8 @@ impl Rewriter for Renew {
         let Self { mut dropped, led_by, .. } = *self;
         // They come by key. In the order of their rows most of these are found in the processor's caches.
         dropped.sort_unstable_by_key(|at| (at.file, at.offset));
-        let pointers = PointerChanges { dropped, led_by: led_by.into_iter().collect() };
+        let led_by = led_by.into_iter().collect();
+        let pointers = PointerChanges { dropped, led_by, ..PointerChanges::default() };
         Ok(ValueEdit { pointers, ..ValueEdit::default() })
     }
 }
