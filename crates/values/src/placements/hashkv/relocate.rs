@@ -7,7 +7,9 @@
 //! ```
 //!
 //! The tags are appended before the old files are drained, so the sync that allows these to be reclaimed makes the
-//! tags durable. No reader misses a tag lost in a crash; the log only does not learn when its value dies.
+//! tags durable. No reader misses a tag lost in a crash; the log only does not learn when its value dies. Where a run
+//! ends between moves and their tags, it takes these values for dead: GC of their file moves those that are not, and
+//! they get tags then.
 
 use std::{
     collections::BTreeSet,
@@ -111,7 +113,7 @@ impl Relocation<'_> {
         Ok(())
     }
 
-    /// A copy is not needed after all.
+    /// A copy is not needed after all, or has no tag.
     fn note_dead(&self, moved: &Moved) {
         self.state.hold().cold_log.note_dead(moved.to.file, u64::from(moved.to.len));
     }
@@ -124,21 +126,26 @@ impl Relocation<'_> {
             self.note_dead(moved);
             refused.insert((moved.to.file, moved.to.offset));
         };
-        if planted!("log_moves_unasked") {
-            gc.hold_commits(&mut |commits| commits.commit(moves, &mut |_| {}).map(drop))?;
+        let relocated = if planted!("log_moves_unasked") {
+            gc.hold_commits(&mut |commits| commits.commit(moves, &mut |_| {}).map(drop)).map(drop)
         } else {
-            gc.relocate(moves, &mut refuse)?;
-        }
-        gc.hold_commits(&mut |_| {
-            let state = &mut *self.state.hold();
-            let committed =
-                moves.iter().zip(seqnos).filter(|(moved, _)| !refused.contains(&(moved.to.file, moved.to.offset)));
-            for (moved, &seqno) in committed {
-                state.append((self.files, self.options), &moved.key, seqno, What::Tag(moved.to))?;
-            }
-            Ok(())
-        })?;
-        Ok(())
+            gc.relocate(moves, &mut refuse).map(drop)
+        };
+        let is_committed = |(moved, _): &(&Moved, &SeqNo)| !refused.contains(&(moved.to.file, moved.to.offset));
+        let committed = || moves.iter().zip(seqnos).filter(is_committed);
+        let add_tags = || {
+            gc.hold_commits(&mut |_| {
+                let state = &mut *self.state.hold();
+                for (moved, &seqno) in committed() {
+                    state.append((self.files, self.options), &moved.key, seqno, What::Tag(moved.to))?;
+                }
+                Ok(())
+            })
+        };
+        relocated.and_then(|()| add_tags()).map(drop).inspect_err(|_| {
+            // Nobody would report their deaths.
+            committed().for_each(|(moved, _)| self.note_dead(moved));
+        })
     }
 }
 
@@ -155,7 +162,7 @@ mod tests {
         collections::BTreeMap,
     };
 
-    use bifold_contract::Corruption;
+    use bifold_contract::{Corruption, Error};
     use bifold_format::value;
     use bifold_io::memory::MemoryFs;
 
@@ -169,10 +176,12 @@ mod tests {
         },
     };
 
-    /// An index that cannot be read any more once so many moves were asked for.
+    /// An index that cannot be read any more once so many moves were asked for. On a full disk nobody gets the commit
+    /// lock for tags.
     struct Fails {
         places: RefCell<BTreeMap<Vec<u8>, Pointer>>,
         after: Cell<usize>,
+        is_full: Cell<bool>,
     }
 
     impl Scene for Fails {
@@ -197,17 +206,19 @@ mod tests {
                     Ok(10_000)
                 }
             }
+            if self.is_full.get() {
+                return Err(Error::Full { path: "/db".into(), free_bytes: 0, needed_bytes: 1 });
+            }
             act(&mut None).map(|()| true)
         }
     }
 
-    #[test]
-    fn copies_that_nothing_leads_to_are_dead_when_moves_fail() {
-        let files = Arc::new(value_files(&MemoryFs::new(), 100));
-        let hashkv = HashKv::open(&files, &Settings::new(SMALL)).unwrap();
+    /// A log of one file with so many values.
+    fn filled(files: &Arc<ValueFiles>, values: usize) -> (HashKv, Arc<ValueFile>, BTreeMap<Vec<u8>, Pointer>) {
+        let hashkv = HashKv::open(files, &Settings::new(SMALL)).unwrap();
         let mut copy = files.begin_copy(COLD, NO_REGION).unwrap();
         let mut places = BTreeMap::new();
-        for (n, seqno) in (0..3 * MOVES_AT_ONCE as u64 + 10).zip(1..) {
+        for (n, seqno) in (0..values as u64).zip(1..) {
             let key = n.to_be_bytes();
             let at = copy.append_with(|out, at| {
                 value::encode(out, at, ValueKind::Value, seqno, &key, value::Stored::plain(&[7; 20]));
@@ -217,9 +228,34 @@ mod tests {
         let sources = files.finish_copies(vec![copy]).unwrap().unwrap();
         let source = Arc::clone(&sources[0]);
         hashkv.state.hold().cold_log.add(sources, 0);
+        (hashkv, source, places)
+    }
+
+    #[test]
+    fn values_that_got_no_tags_are_taken_for_dead_until_they_move_again() {
+        let files = Arc::new(value_files(&MemoryFs::new(), 100));
+        let (hashkv, source, places) = filled(&files, MOVES_AT_ONCE + 10);
+        let gc = Fails { places: RefCell::new(places), after: Cell::new(usize::MAX), is_full: Cell::new(true) };
+        let collect = |ids: BTreeSet<FileId>| relocate((&files, &hashkv.state, &SMALL), &ids, &gc);
+        assert!(matches!(collect([source.id].into()), Err(Error::Full { .. })));
+        let live = || hashkv.state.hold().cold_log.live();
+        let bytes = source.len() - source.start();
+        assert_eq!(live(), bytes, "those in the old file alone");
+
+        gc.is_full.set(false);
+        let all: BTreeSet<FileId> = hashkv.state.hold().cold_log.ids().collect();
+        collect(all).unwrap();
+        assert_eq!(live(), bytes);
+        assert!(hashkv.state.hold().groups.all().iter().any(|group| group.tag_bytes > 0));
+    }
+
+    #[test]
+    fn copies_that_nothing_leads_to_are_dead_when_moves_fail() {
+        let files = Arc::new(value_files(&MemoryFs::new(), 100));
+        let (hashkv, source, places) = filled(&files, 3 * MOVES_AT_ONCE + 10);
         let record_bytes = u64::from(places.values().next().unwrap().len);
 
-        let gc = Fails { places: RefCell::new(places), after: Cell::new(1) };
+        let gc = Fails { places: RefCell::new(places), after: Cell::new(1), is_full: Cell::new(false) };
         relocate((&files, &hashkv.state, &SMALL), &[source.id].into(), &gc).unwrap_err();
         let copies = files.in_use().into_iter().filter(|file| file.description.class == COLD && file.id != source.id);
         let live: u64 = copies.map(|file| file.len() - file.start() - file.dead()).sum();
