@@ -46,9 +46,18 @@ impl Group {
         }
     }
 
-    /// GC of the group was abandoned, and has counted nothing anew. Copies count as dead.
-    pub fn abandon_gc(&mut self) {
-        self.busy = false;
+    /// GC of the group was abandoned, and has counted nothing anew. Copies count as dead. Returns the file that was
+    /// begun for commits to continue in, if none has: it leaves the group, since the next run begins another. Nothing
+    /// happens if GC has ended.
+    pub fn abandon_gc(&mut self) -> Option<FileId> {
+        let is_abandoned = take(&mut self.busy);
         self.lost.clear();
+        let hot = &mut self.hot;
+        let is_unused = hot.open && hot.files.last().is_some_and(|last| last.is_empty());
+        if !is_abandoned || !is_unused {
+            return None;
+        }
+        hot.open = false;
+        hot.files.pop().map(|unused| unused.id)
     }
 }

@@ -376,8 +376,9 @@ impl Drop for Regroup<'_> {
             let unmoved = self.families.iter().flat_map(|family| &family.leaves);
             unmoved.for_each(|leaf| leaf.keep_copies(groups));
         }
-        for region in &self.taken {
-            groups.at_mut(region.prefix).abandon_gc();
-        }
+        // A run that is abandoned again and again would leave a file each time.
+        let abandon = |region: &Region| groups.at_mut(region.prefix).abandon_gc();
+        let unused: Vec<FileId> = self.taken.iter().filter_map(abandon).collect();
+        self.files.mark_drained(unused.into_iter(), 0);
     }
 }

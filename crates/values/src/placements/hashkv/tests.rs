@@ -148,6 +148,20 @@ fn the_copies_of_a_run_that_is_abandoned_are_in_its_groups() {
 }
 
 #[test]
+fn runs_that_are_abandoned_leave_no_empty_files() {
+    let (files, hashkv) = opened(&MemoryFs::new(), Cold::Off);
+    let keys = keys_of_one_group(300);
+    put(&hashkv, &keys, 1);
+    for _ in 0..3 {
+        collect(&files, &hashkv, &[0], &ShortOfRoom::after(0)).unwrap_err();
+        assert!(files.in_use().iter().all(|file| !file.is_empty()));
+        assert_grouped(&files, &hashkv);
+    }
+    put(&hashkv, &keys[..1], 1000);
+    assert_grouped(&files, &hashkv);
+}
+
+#[test]
 fn what_cannot_be_read_of_commits_meanwhile_ends_the_run_and_not_writes() {
     let fs = MemoryFs::new();
     let (files, hashkv) = opened(&fs, Cold::Off);
