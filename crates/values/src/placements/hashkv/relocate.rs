@@ -122,9 +122,10 @@ impl Relocation<'_> {
     fn move_some(&self, moves: &[Moved], seqnos: &[SeqNo], gc: &dyn GcContext) -> Result<()> {
         let mut refused = BTreeSet::new();
         let mut refuse = |moved: &Moved| {
-            // It has no tag that could report its death.
-            self.note_dead(moved);
-            refused.insert((moved.to.file, moved.to.offset));
+            // It has no tag that could report its death. If a run fails, it may be refused again.
+            if refused.insert((moved.to.file, moved.to.offset)) {
+                self.note_dead(moved);
+            }
         };
         let relocated = if planted!("log_moves_unasked") {
             gc.hold_commits(&mut |commits| commits.commit(moves, &mut |_| {}).map(drop)).map(drop)
