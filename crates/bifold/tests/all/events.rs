@@ -210,7 +210,8 @@ fn where_callers_do_the_work_each_call_tells_at_its_end_what_happened_in_it() {
         db.flush().unwrap();
         let before = notebook.count(kind);
         call(&db).unwrap();
-        assert!(notebook.count(kind) > before, "{kind}");
+        let lines = notebook.lines.lock().unwrap();
+        assert!(notebook.count(kind) > before, "{kind} {:?}", &lines[lines.len().saturating_sub(40)..]);
     }
     faulty.decide_by(Box::new(|call| (call.op == "sync").then_some(FaultKind::EIO)));
     assert!(db.put_with("a", "b", Durability::Sync).is_err());
