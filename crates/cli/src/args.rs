@@ -1,21 +1,27 @@
 //! The command line and its help.
 
-use std::{ffi::OsString, path::PathBuf};
-
-use bifold::Durability;
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::{
     commands::{
+        self,
         advise::AdviseArgs,
         backup::BackupArgs,
         bench::BenchArgs,
         changes::ChangesArgs,
+        convert::ConvertArgs,
+        demo::DemoArgs,
+        entries::{DelArgs, GetArgs, PutArgs, ScanArgs},
+        export::ExportArgs,
+        import::ImportArgs,
         lab::{LabArgs, part::PartArgs},
+        maintain::{CheckpointArgs, GcArgs},
         salvage::SalvageArgs,
         vat::VatArgs,
     },
-    formats::Format,
+    failure::Result,
+    global::{DbArgs, Global},
+    output::Output,
 };
 
 /// An embedded, persistent, ordered key-value store, at the command line.
@@ -32,36 +38,6 @@ pub struct Cli {
 
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options of every command.
-#[derive(Args, Debug, Clone)]
-#[command(next_help_heading = "Options of every command")]
-pub struct Global {
-    /// The keyspace to work on.
-    #[arg(long, global = true, value_name = "NAME", default_value = "default")]
-    pub keyspace: String,
-
-    /// Whether it was given.
-    #[arg(skip)]
-    pub names_keyspace: bool,
-
-    /// What a write survives: sync, a power loss and a kill; buffered, a kill; memory, neither until the program ends
-    /// [default: buffered].
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = durability)]
-    pub durability: Option<Durability>,
-
-    /// Set one option, such as memory_limit=256MiB or keyspace.compression=lz4; may be given several times.
-    #[arg(long, global = true, value_name = "NAME=VALUE")]
-    pub set: Vec<String>,
-
-    /// Read options from a TOML file; --set and --durability override it.
-    #[arg(long, global = true, value_name = "FILE.toml")]
-    pub options: Option<PathBuf>,
-
-    /// Print figures and entries as JSON, one object per line.
-    #[arg(long, global = true)]
-    pub json: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -309,160 +285,36 @@ pub enum Command {
     DemoWriter(DbArgs),
 }
 
-#[derive(Args, Debug)]
-pub struct DbArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-}
-
-#[derive(Args, Debug)]
-pub struct GcArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-
-    /// List each group or file, and change nothing.
-    #[arg(long)]
-    pub explain: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct DemoArgs {
-    /// What to import, up to 50 000 entries or 200 MiB: a directory, a .tsv or .jsonl file, or any file of lines
-    /// [default: the current repository or directory].
-    #[arg(value_name = "FILE|DIR")]
-    pub from: Option<PathBuf>,
-
-    /// Where to put the database [default: a new temporary directory].
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-pub struct PutArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// The key.
-    pub key: OsString,
-    /// The value; - for standard input, @FILE for the content of a file.
-    #[arg(required_unless_present = "value_file", conflicts_with = "value_file", allow_negative_numbers = true)]
-    pub value: Option<OsString>,
-    /// Take the value unchanged from a file; - for standard input.
-    #[arg(long, value_name = "FILE")]
-    pub value_file: Option<PathBuf>,
-    /// Let the entry expire after this time, such as 90s, 15min, 24h or 30d.
-    #[arg(long, value_name = "TIME", value_parser = bifold::options::parse_duration)]
-    pub ttl: Option<std::time::Duration>,
-    /// Combine VALUE with the value that is there, by the keyspace's merge operator.
-    #[arg(long, conflicts_with = "ttl")]
-    pub merge: bool,
-    /// Take VALUE as typed, even - and @FILE.
-    #[arg(long, conflicts_with_all = ["value_file", "escape"])]
-    pub literal: bool,
-    #[command(flatten)]
-    pub typed: Typed,
-}
-
-/// How arguments give keys and values: the same rule for all commands.
-#[derive(Args, Debug, Clone, Copy)]
-pub struct Typed {
-    /// Interpret the escapes \\ \t \n \r \xHH in keys and values.
-    #[arg(long)]
-    pub escape: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct GetArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// The key.
-    pub key: OsString,
-    /// Print the bytes of the value unchanged, even to a terminal.
-    #[arg(long, conflicts_with = "json")]
-    pub raw: bool,
-    #[command(flatten)]
-    pub typed: Typed,
-}
-
-#[derive(Args, Debug)]
-pub struct DelArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// The keys.
-    #[arg(required = true, value_name = "KEY")]
-    pub keys: Vec<OsString>,
-    #[command(flatten)]
-    pub typed: Typed,
-}
-
-#[derive(Args, Debug)]
-pub struct ScanArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// Only keys with this prefix.
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
-    pub prefix: Option<OsString>,
-    /// From this key on.
-    #[arg(long, value_name = "KEY")]
-    pub from: Option<OsString>,
-    /// Up to but not including this key.
-    #[arg(long, value_name = "KEY")]
-    pub to: Option<OsString>,
-    /// In descending key order.
-    #[arg(long)]
-    pub reverse: bool,
-    /// At most this many entries.
-    #[arg(long, value_name = "N")]
-    pub limit: Option<usize>,
-    /// Print keys without values.
-    #[arg(long)]
-    pub keys_only: bool,
-    #[command(flatten)]
-    pub typed: Typed,
-}
-
-#[derive(Args, Debug)]
-pub struct ImportArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// The file or directory; - for standard input.
-    pub file: PathBuf,
-    /// The format of the input [default: by the file's name].
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
-    /// Write everything through the log, even entries in key order.
-    #[arg(long)]
-    pub no_ingest: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct ExportArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// The format of the output: tsv or jsonl.
-    #[arg(long, value_enum, default_value = "tsv")]
-    pub format: Format,
-    /// Leave out what is damaged and report it on standard error; the exit code is then 1.
-    #[arg(long)]
-    pub skip_damaged: bool,
-}
-
-#[derive(Args, Debug)]
-pub struct CheckpointArgs {
-    /// The database's directory.
-    pub db: PathBuf,
-    /// Where the copy goes; must not exist.
-    pub to: PathBuf,
-}
-
-#[derive(Args, Debug)]
-pub struct ConvertArgs {
-    /// The directory of the database to copy.
-    pub src: PathBuf,
-    /// The directory of the new database; must not exist, or be empty.
-    pub dst: PathBuf,
-    /// The placement of the new database: auto, inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
-    #[arg(long, value_name = "NAME")]
-    pub placement: String,
+/// Runs the given command.
+pub fn run(cli: &Cli) -> Result<()> {
+    let global = &cli.global;
+    let mut out = Output::new();
+    match &cli.command {
+        Command::Demo(args) => commands::demo::run(args, global, &mut out),
+        Command::DemoWriter(args) => commands::demo::writer::run(&args.db, global, &mut out),
+        Command::Put(args) => commands::entries::put(args, global),
+        Command::Get(args) => commands::entries::get(args, global, &mut out),
+        Command::Del(args) => commands::entries::del(args, global),
+        Command::Scan(args) => commands::entries::scan(args, global, &mut out),
+        Command::Import(args) => commands::import::run(args, global, &mut out),
+        Command::Changes(args) => commands::changes::run(args, global, &mut out),
+        Command::Export(args) => commands::export::run(args, global, &mut out),
+        Command::Stats(args) => commands::stats::run(&args.db, global, &mut out),
+        Command::Options(args) => commands::options::run(&args.db, global, &mut out),
+        Command::Verify(args) => commands::verify::run(&args.db, global, &mut out),
+        Command::Compact(args) => commands::maintain::compact(&args.db, global, &mut out),
+        Command::Gc(args) => commands::maintain::gc(args, global, &mut out),
+        Command::Checkpoint(args) => commands::maintain::checkpoint(args, global, &mut out),
+        Command::Backup(args) => commands::backup::run(args, global, &mut out),
+        Command::Convert(args) => commands::convert::run(args, global, &mut out),
+        Command::Salvage(args) => commands::salvage::run(args, global, &mut out),
+        Command::Bench(args) => commands::bench::run(args, global, &mut out),
+        Command::Lab(args) => commands::lab::run(args, global, &mut out),
+        Command::LabPart(args) => commands::lab::part::run(args, &mut out),
+        Command::Vat(args) => commands::vat::run(args, global, &mut out),
+        Command::Advise(args) => commands::advise::run(args, global, &mut out),
+    }?;
+    out.flush()
 }
 
 /// The command at the beginning of `words`, such as `get` or `vat model`; empty if the first word is none.
@@ -476,15 +328,6 @@ pub fn command_of(words: impl Iterator<Item = String>) -> String {
         names.push(word);
     }
     names.join(" ")
-}
-
-fn durability(text: &str) -> Result<Durability, String> {
-    match text {
-        "sync" => Ok(Durability::Sync),
-        "buffered" => Ok(Durability::Buffered),
-        "memory" => Ok(Durability::Memory),
-        _ => Err("choose sync, buffered or memory".to_owned()),
-    }
 }
 
 #[cfg(test)]

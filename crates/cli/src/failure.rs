@@ -75,14 +75,12 @@ impl From<bifold_lab::Failure> for Failure {
     }
 }
 
-/// Help and version go to standard output; any other message of clap becomes one line.
-pub fn usage(error: &clap::Error) -> Result<()> {
+/// What clap says of the words behind a command: help and version go to standard output; any other message becomes one
+/// line.
+pub fn usage(error: &clap::Error, command: &str) -> Result<()> {
     if !error.use_stderr() {
         return error.print().map_err(|e| Failure::output(&e));
     }
-    // Up to a word that is not UTF-8, which is no command.
-    let words = std::env::args_os().skip(1).map_while(|word| word.into_string().ok());
-    let command = crate::args::command_of(words);
     let help = if command.is_empty() { "bifold --help".to_owned() } else { format!("bifold {command} --help") };
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let start = if command.is_empty() { "start with `bifold demo`, or " } else { "" };

@@ -2,7 +2,8 @@
 //!
 //! | file | what it is |
 //! |---|---|
-//! | [`args`] | the command line and its help |
+//! | [`args`] | the command line, its help, and which command runs |
+//! | [`global`] | what all commands are given |
 //! | [`commands`] | one file per command |
 //! | [`formats`] | TSV, JSON Lines and directories of files to keys and values, and back |
 //! | [`open`] | opens a database with the given options |
@@ -21,6 +22,7 @@ mod commands;
 mod failure;
 mod formats;
 mod fresh;
+mod global;
 mod interrupt;
 mod open;
 mod output;
@@ -35,8 +37,8 @@ use clap::{CommandFactory, FromArgMatches, parser::ValueSource};
 fn main() -> ExitCode {
     bifold::give_back_freed_memory();
     let result = match typed() {
-        Ok(cli) => commands::run(&cli),
-        Err(error) => failure::usage(&error),
+        Ok(cli) => args::run(&cli),
+        Err(error) => failure::usage(&error, &args::command_of(words())),
     };
     interrupt::wait_if_ending();
     match result {
@@ -45,7 +47,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was typed.
+/// What was typed, up to a word that is not UTF-8, which is no command.
+fn words() -> impl Iterator<Item = String> {
+    std::env::args_os().skip(1).map_while(|word| word.into_string().ok())
+}
+
+/// The same as options of a command.
 fn typed() -> Result<Cli, clap::Error> {
     let matches = Cli::command().try_get_matches()?;
     let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut Cli::command()))?;

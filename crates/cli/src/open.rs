@@ -12,9 +12,9 @@ use std::{
 use bifold::{Access, DEFAULT_KEYSPACE, Db, Error, IfMissing, Keyspace, KeyspaceOptions, MergeOperators, Options};
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
     formats::escape,
+    global::Global,
 };
 
 /// The most bytes of a keyspace's name. The library refuses longer ones only when there is a database.

@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::verify;
 use crate::{
-    args::Global,
     failure::{Failure, Result},
     formats::escape::escaped,
+    global::Global,
     interrupt::Unfinished,
     open,
     output::{self, Output, Tone},

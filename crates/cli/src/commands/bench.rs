@@ -22,8 +22,8 @@ use serde::Serialize;
 
 use super::compare;
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     interrupt::{Unfinished, making},
     open,
     output::{Output, Tone},

@@ -10,9 +10,9 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
     formats::{base64, escape},
+    global::Global,
     open,
     output::Output,
 };

@@ -20,8 +20,8 @@ use super::{
     lab::launch::Processes,
 };
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     open,
     output::{Output, Tone},
     progress::Progress,

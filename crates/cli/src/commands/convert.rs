@@ -6,7 +6,7 @@
 //! ```
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     time::{Instant, SystemTime},
 };
 
@@ -14,17 +14,29 @@ use bifold::{
     Access, DEFAULT_KEYSPACE, Db, Error, IfMissing, Keyspace, KeyspaceOptions, Options, Pair, Range, Snapshot, Value,
 };
 use bifold_lab::measure;
+use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::{ConvertArgs, Global},
     failure::{Failure, Result},
     formats::escape::escaped,
     fresh::Fresh,
+    global::Global,
     open,
     output::{self, Output},
     progress::Progress,
 };
+
+#[derive(Args, Debug)]
+pub struct ConvertArgs {
+    /// The directory of the database to copy.
+    pub src: PathBuf,
+    /// The directory of the new database; must not exist, or be empty.
+    pub dst: PathBuf,
+    /// The placement of the new database: auto, inline, wisckey, hashkv, novkv, diffkv, unikv or streams.
+    #[arg(long, value_name = "NAME")]
+    pub placement: String,
+}
 
 /// Bytes of keys and values per commit.
 const COMMIT_BYTES: usize = 1 << 20;

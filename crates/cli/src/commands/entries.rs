@@ -7,18 +7,102 @@ use std::{
     fs::File,
     io::{self, BufRead, IsTerminal, Read, Seek, Write},
     os::unix::ffi::OsStrExt,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use bifold::{Access, Error, Keyspace, Pair, ValueReader};
+use clap::Args;
 
 use crate::{
-    args::{DelArgs, GetArgs, Global, PutArgs, ScanArgs, Typed},
     failure::{Failure, Result},
     formats::{self, Expires, escape, jsonl, tsv},
+    global::Global,
     open::{self, Writes},
     output::Output,
 };
+
+#[derive(Args, Debug)]
+pub struct PutArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The key.
+    pub key: OsString,
+    /// The value; - for standard input, @FILE for the content of a file.
+    #[arg(required_unless_present = "value_file", conflicts_with = "value_file", allow_negative_numbers = true)]
+    pub value: Option<OsString>,
+    /// Take the value unchanged from a file; - for standard input.
+    #[arg(long, value_name = "FILE")]
+    pub value_file: Option<PathBuf>,
+    /// Let the entry expire after this time, such as 90s, 15min, 24h or 30d.
+    #[arg(long, value_name = "TIME", value_parser = bifold::options::parse_duration)]
+    pub ttl: Option<std::time::Duration>,
+    /// Combine VALUE with the value that is there, by the keyspace's merge operator.
+    #[arg(long, conflicts_with = "ttl")]
+    pub merge: bool,
+    /// Take VALUE as typed, even - and @FILE.
+    #[arg(long, conflicts_with_all = ["value_file", "escape"])]
+    pub literal: bool,
+    #[command(flatten)]
+    pub typed: Typed,
+}
+
+#[derive(Args, Debug)]
+pub struct GetArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The key.
+    pub key: OsString,
+    /// Print the bytes of the value unchanged, even to a terminal.
+    #[arg(long, conflicts_with = "json")]
+    pub raw: bool,
+    #[command(flatten)]
+    pub typed: Typed,
+}
+
+#[derive(Args, Debug)]
+pub struct DelArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The keys.
+    #[arg(required = true, value_name = "KEY")]
+    pub keys: Vec<OsString>,
+    #[command(flatten)]
+    pub typed: Typed,
+}
+
+#[derive(Args, Debug)]
+pub struct ScanArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// Only keys with this prefix.
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub prefix: Option<OsString>,
+    /// From this key on.
+    #[arg(long, value_name = "KEY")]
+    pub from: Option<OsString>,
+    /// Up to but not including this key.
+    #[arg(long, value_name = "KEY")]
+    pub to: Option<OsString>,
+    /// In descending key order.
+    #[arg(long)]
+    pub reverse: bool,
+    /// At most this many entries.
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Print keys without values.
+    #[arg(long)]
+    pub keys_only: bool,
+    #[command(flatten)]
+    pub typed: Typed,
+}
+
+/// How arguments give keys and values: the same rule for all commands.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct Typed {
+    /// Interpret the escapes \\ \t \n \r \xHH in keys and values.
+    #[arg(long)]
+    pub escape: bool,
+}
 
 /// `bifold put`
 pub fn put(args: &PutArgs, global: &Global) -> Result<()> {

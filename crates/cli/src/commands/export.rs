@@ -2,20 +2,33 @@
 
 use std::{
     io::{self, Write},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use bifold::{Access, DamagedBlock, Error, Keyspace, Pair, Value};
+use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::{ExportArgs, Global},
     failure::{Failure, Result},
     formats::{Expires, Format, base64, escape, jsonl, tsv},
+    global::Global,
     open,
     output::{Output, counted},
     progress::Progress,
 };
+
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The format of the output: tsv or jsonl.
+    #[arg(long, value_enum, default_value = "tsv")]
+    pub format: Format,
+    /// Leave out what is damaged and report it on standard error; the exit code is then 1.
+    #[arg(long)]
+    pub skip_damaged: bool,
+}
 
 /// `bifold export`
 pub fn run(args: &ExportArgs, global: &Global, out: &mut Output) -> Result<()> {

@@ -17,16 +17,31 @@ use std::{
 };
 
 use bifold::{Batch, Db, Ingest, Keyspace};
+use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::{Global, ImportArgs},
     failure::{Failure, Result},
     formats::{Entry, Expires, Format, lines, tree},
+    global::Global,
     open,
     output::{self, Output},
     progress::Progress,
 };
+
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// The file or directory; - for standard input.
+    pub file: PathBuf,
+    /// The format of the input [default: by the file's name].
+    #[arg(long, value_enum)]
+    pub format: Option<Format>,
+    /// Write everything through the log, even entries in key order.
+    #[arg(long)]
+    pub no_ingest: bool,
+}
 
 /// Bytes of keys and values per commit: enough to make the cost of a commit negligible, and little compared with a
 /// memtable.

@@ -1,20 +1,42 @@
 //! `compact`, `gc` and `checkpoint`.
 
-use std::{path::Path, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 
 use bifold::Access;
 use bifold_lab::measure;
+use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::{CheckpointArgs, GcArgs, Global},
     failure::{Failure, Result},
     formats::escape,
+    global::Global,
     interrupt::Unfinished,
     open,
     output::{self, Output},
     progress::Progress,
 };
+
+#[derive(Args, Debug)]
+pub struct GcArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+
+    /// List each group or file, and change nothing.
+    #[arg(long)]
+    pub explain: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckpointArgs {
+    /// The database's directory.
+    pub db: PathBuf,
+    /// Where the copy goes; must not exist.
+    pub to: PathBuf,
+}
 
 /// The result of a compaction, a GC run or a checkpoint.
 #[derive(Serialize)]

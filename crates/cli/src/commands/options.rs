@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bifold::Access;
 
-use crate::{args::Global, failure::Result, open, output::Output};
+use crate::{failure::Result, global::Global, open, output::Output};
 
 /// `bifold options`
 pub fn run(path: &Path, global: &Global, out: &mut Output) -> Result<()> {

@@ -14,10 +14,10 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
     formats::{base64, escape},
     fresh::Fresh,
+    global::Global,
     open,
     output::{self, Output, Tone, counted},
     progress::Progress,

@@ -8,9 +8,9 @@ use bifold::{
 };
 
 use crate::{
-    args::Global,
     failure::Result,
     formats::escape,
+    global::Global,
     open,
     output::{Output, Tone, bar, bytes, count, counted},
 };

@@ -6,8 +6,8 @@ use bifold::{Corruption, Env, Error};
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     output::{self, Output, Tone},
     progress::Progress,
 };

@@ -31,8 +31,8 @@ use serde::Serialize;
 
 use self::stored::Stored;
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     open,
     output::Output,
     publish::{NewFile, publish},

@@ -6,8 +6,8 @@ use bifold::{Access, Keyspace, Options, Pair};
 use bifold_vat::advise::{Operations, ValueSize, Workload};
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     open,
     progress::Progress,
 };

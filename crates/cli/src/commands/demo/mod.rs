@@ -17,17 +17,30 @@ use std::{
 };
 
 use bifold::{Access, Batch, Db, Durability, Keyspace};
+use clap::Args;
 use serde::Serialize;
 use xxhash_rust::xxh3::xxh3_64;
 
 use self::{source::Source, story::Story};
 use crate::{
-    args::{DemoArgs, Global},
     failure::{Failure, Result},
+    global::Global,
     open,
     output::{self, Output, bytes, count, counted},
     progress::Progress,
 };
+
+#[derive(Args, Debug)]
+pub struct DemoArgs {
+    /// What to import, up to 50 000 entries or 200 MiB: a directory, a .tsv or .jsonl file, or any file of lines
+    /// [default: the current repository or directory].
+    #[arg(value_name = "FILE|DIR")]
+    pub from: Option<PathBuf>,
+
+    /// Where to put the database [default: a new temporary directory].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
 
 /// Bytes of one commit of the import.
 const COMMIT_BYTES: usize = 1 << 20;

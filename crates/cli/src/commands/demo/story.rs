@@ -4,9 +4,9 @@ use std::{path::Path, time::Instant};
 
 use super::{Figures, program, quoted, quoted_path, source::Source};
 use crate::{
-    args::Global,
     failure::Result,
     formats::escape::escaped,
+    global::Global,
     output::{Output, Tone, bytes, count},
 };
 

@@ -13,8 +13,8 @@ use bifold::Access;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     open,
     output::Output,
 };

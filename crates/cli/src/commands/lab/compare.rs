@@ -25,9 +25,9 @@ use super::{
     run::{self, How},
 };
 use crate::{
-    args::Global,
     commands::bench,
     failure::{Failure, Result},
+    global::Global,
     output::{Output, Tone},
 };
 

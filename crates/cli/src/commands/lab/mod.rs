@@ -27,7 +27,7 @@ mod tuned;
 
 use clap::{Args, Subcommand};
 
-use crate::{args::Global, failure::Result, output::Output};
+use crate::{failure::Result, global::Global, output::Output};
 
 pub const LONG_ABOUT: &str = "\
 Run the papers' experiments and compare with other stores on this machine, with a report.

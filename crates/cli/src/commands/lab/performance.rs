@@ -16,8 +16,8 @@ use bifold_lab::{
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::Result,
+    global::Global,
     output::{Output, Tone},
 };
 

@@ -17,8 +17,8 @@ use clap::Args;
 
 use super::run::hint;
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     output::Output,
     publish::{NewFile, publish},
 };

@@ -24,9 +24,9 @@ use serde::Serialize;
 
 use super::{compare, given, launch::Processes, performance, report, tuned::Tuned};
 use crate::{
-    args::Global,
     failure::{Failure, Result},
     formats::Format,
+    global::Global,
     output::{self, Output, Tone},
     progress::Progress,
 };

@@ -5,8 +5,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::Result,
+    global::Global,
     output::{Output, Tone},
     progress::Progress,
 };

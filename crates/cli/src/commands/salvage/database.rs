@@ -11,10 +11,10 @@ use serde::Serialize;
 use super::PRINTED_MAX;
 use super::SalvageArgs;
 use crate::{
-    args::Global,
     failure::{Failure, Result},
     formats::escape,
     fresh::Fresh,
+    global::Global,
     open,
     output::{self, Output, Tone, counted},
     progress::Progress,

@@ -12,8 +12,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     output::{self, Output, Tone},
     progress::Progress,
     publish::{self, NewFile, publish},

@@ -14,7 +14,7 @@ mod validate;
 
 use clap::{Args, Subcommand};
 
-use crate::{args::Global, failure::Result, output::Output};
+use crate::{failure::Result, global::Global, output::Output};
 
 pub const LONG_ABOUT: &str = "\
 Predict the cost of a design by the VAT model (Variable Amplification-Throughput, 2020).

@@ -13,8 +13,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     output::{self, Output},
     publish::{NewFile, publish},
 };

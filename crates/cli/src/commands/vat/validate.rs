@@ -10,8 +10,8 @@ use bifold_lab::{
 use clap::Args;
 
 use crate::{
-    args::Global,
     failure::{Failure, Result},
+    global::Global,
     interrupt::Unfinished,
     open,
     output::{self, Output, Tone},
