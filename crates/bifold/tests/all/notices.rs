@@ -6,7 +6,7 @@ use std::{
     pin::{Pin, pin},
     ptr,
     sync::{
-        Arc, Mutex,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker},
@@ -212,19 +212,25 @@ fn what_is_committed_in_memory_while_another_thread_closes_is_there_afterwards()
     }
 }
 
-#[test]
-fn a_notice_wakes_the_last_waker_that_polled_it_and_none_that_was_dropped() {
-    let (db, faulty, _) = in_memory(PlacementKind::Inline, Workers::Threads(2));
-    // The sync begins only when all have polled.
-    let gate = Arc::new(Mutex::new(()));
+/// Holds the gate, at which syncs wait.
+fn closed<'a>(gate: &'a Arc<Mutex<()>>, faulty: &FaultyFs) -> MutexGuard<'a, ()> {
     let closed = gate.lock().unwrap();
-    let at_gate = Arc::clone(&gate);
+    let at_gate = Arc::clone(gate);
     faulty.decide_by(Box::new(move |call| {
         if call.op == "sync" {
             drop(at_gate.lock());
         }
         None
     }));
+    closed
+}
+
+#[test]
+fn a_notice_wakes_the_last_waker_that_polled_it_and_none_that_was_dropped() {
+    let (db, faulty, _) = in_memory(PlacementKind::Inline, Workers::Threads(2));
+    // The sync begins only when all have polled.
+    let gate = Arc::new(Mutex::new(()));
+    let closed = closed(&gate, &faulty);
     let wakers: Vec<Arc<Unpark>> = (0..3).map(|_| Arc::new(Unpark(thread::current(), AtomicU32::new(0)))).collect();
     let (mut first, mut dropped) = (put(&db, 1).unwrap(), put(&db, 2).unwrap());
     let poll = |notice: &mut CommitNotice, by: usize| {
@@ -258,14 +264,7 @@ fn a_waker_may_ask_the_database_while_it_is_cloned() {
     must_end(|_| {
         let (db, faulty, _) = in_memory(PlacementKind::Inline, Workers::Threads(2));
         let gate = Arc::new(Mutex::new(()));
-        let closed = gate.lock().unwrap();
-        let at_gate = Arc::clone(&gate);
-        faulty.decide_by(Box::new(move |call| {
-            if call.op == "sync" {
-                drop(at_gate.lock());
-            }
-            None
-        }));
+        let closed = closed(&gate, &faulty);
         let (asked, mut polled) = (put(&db, 1).unwrap(), put(&db, 2).unwrap());
         // SAFETY: only `poll` below clones it, while `asked` is there, which threads may share.
         let waker = unsafe { Waker::from_raw(RawWaker::new(ptr::from_ref(&asked).cast(), &ASKS)) };
