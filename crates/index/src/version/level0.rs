@@ -30,6 +30,8 @@ pub(super) struct Level0Index {
     index: Option<Arc<HashIndex>>,
     /// The table that could not be read. While it is there, none is read for a new index.
     unreadable: Option<Unread>,
+    /// Tables of level 0.
+    tables: usize,
     /// The position in level 0 of each run in the index, by its number there.
     positions: Box<[u32]>,
 }
@@ -38,7 +40,7 @@ impl Level0Index {
     /// That of a version without tables.
     pub(super) fn new(options: HashIndexOptions, level0_bytes: Option<u64>, context: &Arc<TableContext>) -> Self {
         let (context, positions) = (Arc::clone(context), Box::default());
-        Self { options, level0_bytes, context, index: None, unreadable: None, positions }
+        Self { options, level0_bytes, context, index: None, unreadable: None, tables: 0, positions }
     }
 
     /// The same, where level 0 is expected to have at most so many bytes.
@@ -58,9 +60,12 @@ impl Level0Index {
         partitions: usize,
     ) -> Result<Self> {
         let is_there = |id| runs.iter().flat_map(|run| run.tables()).any(|table| table.meta().id == id);
+        let tables = runs.iter().map(|run| run.tables().len()).sum();
+        // Merges may have left few enough for an index where there was no room for one.
+        let is_same = added.is_empty() && tables == self.tables;
         let (index, unreadable) = match &self.index {
             Some(index) if add_all(index, added).map_err(|unread| unread.why)? => (Some(Arc::clone(index)), None),
-            None if added.is_empty() || self.unreadable.as_ref().is_some_and(|unread| is_there(unread.table)) => {
+            None if is_same || self.unreadable.as_ref().is_some_and(|unread| is_there(unread.table)) => {
                 (None, self.unreadable.clone())
             }
             _ => match self.build(runs, partitions) {
@@ -72,7 +77,7 @@ impl Level0Index {
         let position_of: BTreeMap<RunId, u32> = runs.iter().map(|run| run.id()).zip(0..).collect();
         let known = index.as_ref().map(|index| index.runs()).unwrap_or_default();
         let positions = known.iter().map(|run| position_of.get(run).copied().unwrap_or(ABSENT)).collect();
-        Ok(Self { index, unreadable, positions, ..self.clone() })
+        Ok(Self { index, unreadable, tables, positions, ..self.clone() })
     }
 
     /// Why there is no index, if a table could not be read.

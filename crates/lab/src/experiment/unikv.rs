@@ -1,4 +1,5 @@
-//! UniKV's experiments (§IV there). Experiment 9 (direct I/O) is not here: the engine has none.
+//! UniKV's experiments (§IV there). Experiment 9 is not here: there all I/O is direct, and the
+//! engine has direct reads alone.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -208,6 +208,22 @@ fn while_there_are_more_runs_than_it_can_tell_there_is_no_index() {
 }
 
 #[test]
+fn merges_that_leave_few_enough_runs_bring_the_index_back() {
+    let context = Arc::new(TableContext::new(0, 1 << 20));
+    let options = HashIndexOptions { run_bits: 2, ..HashIndexOptions::default() };
+    let version = Version::with_hash_index(options, None, &context);
+    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
+    for left in (1..=5).chain([4, 3, 2]) {
+        let is_shrinking = history.runs().len() > left;
+        let step = if is_shrinking { Step::MergeDown(false, 1) } else { Step::Flush((0..20).collect()) };
+        history.step(&step);
+        assert_eq!(history.runs().len(), left);
+        assert_eq!(history.version.hash_index().is_some(), left <= 3, "{left} runs after {step:?}");
+        check(&history.version);
+    }
+}
+
+#[test]
 fn without_memory_every_run_is_searched() {
     let context = Arc::new(TableContext::new(0, 50));
     let version = Version::with_hash_index(HashIndexOptions::default(), None, &context);
@@ -247,7 +263,6 @@ fn while_a_table_cannot_be_read_every_run_is_searched() {
     history.step(&Step::Flush((20..40).collect()));
     assert_eq!((history.version.hash_index(), named(&history)), (None, flushes + 2), "it is not read again");
     history.step(&Step::MergeDown(false, 1));
-    history.step(&Step::Flush((20..40).collect()));
     assert!(history.version.hash_index().is_some(), "it is gone");
     check(&history.version);
 }
