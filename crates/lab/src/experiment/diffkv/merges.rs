@@ -106,15 +106,18 @@ fn policies(scale: Scale, seed: u64) -> Vec<Arm> {
 }
 
 const POLICIES_NOTE: &str = "Levels of keys are smaller than elsewhere, so that there are several, and there is no \
-    bound on space, as in the paper: merges drop the garbage that they find. Sorted groups are counted over all \
-    levels. A rule is open unless the stores that it compares had data in four levels after the updates, level 0 among \
-    them: with fewer, lazy merge leaves nothing out.";
+    bound on space, as in the paper: merges drop the garbage that they find. The paper counts the sorted groups of the \
+    last two levels. Here each part of a merge is a group of its own, so what is judged is how many files of its level \
+    overlap one in these levels. A rule is open unless the stores that it compares had data in four levels after the \
+    updates, level 0 among them: with fewer, lazy merge leaves nothing out.";
 
 /// Merges that moved values because their keys went to a deeper level. Those that only did GC or untangled files do not
 /// count: the paper has none of them.
 const MERGES: &str = "/facts/level_merges";
 const GROUPS: &str = "/facts/value_groups";
-const OVERLAP: &str = "/facts/value_overlap";
+/// What bounds the files that a scan reads at once in the levels where most values are. The paper counts sorted groups
+/// there; ours are as many as there were merges, since each part of one is a group of its own.
+const OVERLAP: &str = "/facts/value_overlap_last_two";
 const MOVED: [&str; 3] = ["/facts/values_merged", "/facts/values_untangled", "/facts/values_collected"];
 
 const LEVELS: &str = "/facts/levels_filled";
@@ -157,8 +160,8 @@ pub(super) fn f15(scale: Scale, seed: u64) -> Experiment {
             View::bars("Moved with keys to a lower level", MOVED[0], MIB, &["settle", "rest"]),
             View::bars("Moved for scans", MOVED[1], MIB, &["settle", "rest"]),
             View::bars("Moved to free space", MOVED[2], MIB, &["settle", "rest"]),
-            View::bars("Sorted groups", GROUPS, ("groups", 1.0), &["settle", "rest"]),
-            View::bars("Files that overlap one, itself included", OVERLAP, ("files", 1.0), &["settle", "rest"]),
+            View::bars("Sorted groups in all levels", GROUPS, ("groups", 1.0), &["settle", "rest"]),
+            View::bars("Files that overlap one in the last two levels", OVERLAP, ("files", 1.0), &["settle", "rest"]),
         ],
         checks: vec![
             of_policies("merges", (LM, CTM), "65.5 % fewer", Rule::Saving(0.655), |d| {
@@ -168,14 +171,14 @@ pub(super) fn f15(scale: Scale, seed: u64) -> Experiment {
                 growth_ratio(d, (LM, CTM), &MOVED)
             }),
             of_policies(
-                "sorted groups",
+                "files that overlap one",
                 (LM, CTM),
-                "more, by up to 20 % (the direction alone)",
+                "up to 20 % more sorted groups (the direction alone)",
                 Rule::AtLeast(1.0),
-                |d| d.ratio(LM, CTM, "rest", GROUPS),
+                |d| d.ratio(LM, CTM, "rest", OVERLAP),
             ),
-            of_policies("sorted groups", (SOM, LM), "up to 68 % fewer", Rule::Saving(0.68), |d| {
-                d.ratio(SOM, LM, "rest", GROUPS)
+            of_policies("files that overlap one", (SOM, LM), "up to 68 % fewer groups", Rule::Saving(0.68), |d| {
+                d.ratio(SOM, LM, "rest", OVERLAP)
             }),
             of_policies("bytes moved", (SOM, LM), "almost the same", Rule::Alike, |d| {
                 growth_ratio(d, (SOM, LM), &MOVED)
@@ -215,12 +218,12 @@ mod tests {
     /// A round of all policies in which the paper's claims hold, with data in so many levels of each.
     fn round(experiment: &Experiment, levels: [u64; 3]) -> Vec<Run> {
         let figures = [(100, 50, 100.0), (30, 55, 100.0), (30, 20, 120.0)];
-        let run = |((arm, levels), (merges, groups, rate)): ((&Arm, u64), (u64, u64, f64))| {
+        let run = |((arm, levels), (merges, overlap, rate)): ((&Arm, u64), (u64, u64, f64))| {
             let record = |step: &str, merges: u64| {
                 let moved = 10 * merges;
                 let facts = json!({
                     "level_merges": merges, "values_merged": moved, "values_untangled": 0, "values_collected": 0,
-                    "value_groups": groups, "levels_filled": levels,
+                    "value_overlap_last_two": overlap, "levels_filled": levels,
                 });
                 json!({"step": step, "facts": facts, "ops_per_sec": rate, "latency_us": {"p99": 1e4 / rate}})
             };

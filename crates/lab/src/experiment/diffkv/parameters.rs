@@ -120,8 +120,8 @@ pub(super) fn f18c(scale: Scale, seed: u64) -> Experiment {
             View::lines("Updates", RATE, KOPS, "update", "sorted groups at most", false),
             View::lines("Scans of 100, 16 threads", RATE, KOPS, "scan", "sorted groups at most", false),
             View::lines(
-                "Overlapping files",
-                "/facts/value_overlap",
+                "Files that overlap one in the last two levels",
+                "/facts/value_overlap_last_two",
                 ("files", 1.0),
                 "rest",
                 "sorted groups at most",

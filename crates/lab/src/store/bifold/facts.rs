@@ -1,6 +1,9 @@
 //! Bifold's own figures for experiments.
 
-use bifold::{Db, stats::KeyspaceStats};
+use bifold::{
+    Db,
+    stats::{KeyspaceStats, LevelOrderStats},
+};
 
 /// All of them, of the default keyspace. Figures of GC, stalls and moved bytes count from the opening of the database.
 pub fn of(db: &Db) -> Vec<(&'static str, f64)> {
@@ -47,8 +50,8 @@ fn of_keyspace(keyspace: &KeyspaceStats) -> Vec<(&'static str, f64)> {
     }
     if let Some(order) = &keyspace.values {
         let levels = &order.levels;
-        let files: f64 = levels.iter().map(|level| level.files as f64).sum();
-        let overlaps: f64 = levels.iter().map(|level| level.overlap * level.files as f64).sum();
+        let deepest = levels.iter().map(|level| level.level).max().unwrap_or(0);
+        let last_two = levels.iter().filter(|level| level.level + 1 >= deepest);
         facts.extend([
             ("value_merges", order.merges as f64),
             ("level_merges", order.level_merges as f64),
@@ -58,10 +61,18 @@ fn of_keyspace(keyspace: &KeyspaceStats) -> Vec<(&'static str, f64)> {
             ("values_untangled", order.untangled_bytes as f64),
             ("values_collected", order.gc_bytes as f64),
             ("value_groups", levels.iter().map(|level| level.groups as f64).sum()),
-            ("value_overlap", if files > 0.0 { overlaps / files } else { 0.0 }),
+            ("value_overlap", overlap(levels.iter())),
+            ("value_overlap_last_two", overlap(last_two)),
         ]);
     }
     facts
+}
+
+/// How many files of its level overlap a file of these levels, itself included, on average.
+fn overlap<'a>(levels: impl Iterator<Item = &'a LevelOrderStats> + Clone) -> f64 {
+    let files: f64 = levels.clone().map(|level| level.files as f64).sum();
+    let overlaps: f64 = levels.map(|level| level.overlap * level.files as f64).sum();
+    if files > 0.0 { overlaps / files } else { 0.0 }
 }
 
 /// How evenly groups of values are filled (`hashkv`).
