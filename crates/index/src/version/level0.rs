@@ -61,8 +61,8 @@ impl Level0Index {
     ) -> Result<Self> {
         let is_there = |id| runs.iter().flat_map(|run| run.tables()).any(|table| table.meta().id == id);
         let tables = runs.iter().map(|run| run.tables().len()).sum();
-        // Merges may have left few enough for an index where there was no room for one.
-        let is_same = added.is_empty() && tables == self.tables;
+        // Merges may have made room for an index.
+        let is_same = added.is_empty() && (tables == self.tables || planted!("merges_bring_nothing_back"));
         let (index, unreadable) = match &self.index {
             Some(index) if add_all(index, added).map_err(|unread| unread.why)? => (Some(Arc::clone(index)), None),
             None if is_same || self.unreadable.as_ref().is_some_and(|unread| is_there(unread.table)) => {
@@ -90,9 +90,10 @@ impl Level0Index {
         self.index.as_ref().map(|index| index.usage())
     }
 
-    /// A new index of all tables; `None` if the memory budget does not allow it, or it cannot tell so many runs.
+    /// A new index of all tables; `None` if there are none, the memory budget does not allow it, or it cannot tell so
+    /// many runs.
     fn build(&self, runs: &[Arc<TableRun>], partitions: usize) -> std::result::Result<Option<HashIndex>, Unread> {
-        if runs.len() as u64 > self.options.runs_max() {
+        if runs.is_empty() || runs.len() as u64 > self.options.runs_max() {
             return Ok(None);
         }
         let tables: Vec<_> =

@@ -43,6 +43,7 @@ const COLD_LOG_CRASHES: Test = Test::Integration("bifold-conformance", "placemen
 const LISTING: Test = Test::Unit("bifold-values", "value_files::listing");
 const KILLED: Test = Test::Integration("bifold", "all", "killed::");
 const POLICIES: Test = Test::Unit("bifold-index", "compaction::model");
+const LEVEL0: Test = Test::Unit("bifold-index", "version::level0::");
 const TIERED: Test = Test::Integration("bifold-index", "plans", "tiered_chooses");
 const LOST_MANIFEST: Test = Test::Integration("bifold", "all", "recovery::a_database_that_has_lost_its_manifest");
 const CHECKPOINTS: Test = Test::Proof("checkpoints");
@@ -246,6 +247,7 @@ pub const ALL: &[Planted] = &[
     bug("join_anyway", TIERED),
     bug("first_place_wins", METAMORPHIC),
     bug("forget_merged_runs", METAMORPHIC),
+    bug("merges_bring_nothing_back", LEVEL0),
     bug("trust_old_views", DIFFKV_READERS),
     bug("sync_list_before_wait", LATE_KEYSPACE),
     bug("drop_without_notify", DROPPED_MEMTABLES),
