@@ -55,7 +55,7 @@ const FEED_PAUSE: Duration = Duration::from_micros(300);
 /// Bytes of what a child tells about a commit: the writer, the commit's number, the number of its last change.
 const WORD_BYTES: usize = 17;
 
-/// Beside the writer: the feed has this commit. Otherwise it is acknowledged.
+/// A bit of the number of the writer: the feed has this commit. Without it, the commit is acknowledged.
 const IS_FED: u8 = 0x80;
 
 fn options(seed: u64) -> Options {

@@ -79,7 +79,7 @@ pub fn again(seed: u64) -> Report {
     report
 }
 
-/// What a history has besides transactions.
+/// What a history has in addition to transactions.
 #[derive(Clone, Copy, Debug)]
 struct SessionExtras {
     /// Puts that expire.

@@ -28,7 +28,7 @@ pub(super) struct Level0Index {
     context: Arc<TableContext>,
     /// `None` if level 0 is empty, the memory budget is used up, or a table cannot be read: then all runs are searched.
     index: Option<Arc<HashIndex>>,
-    /// The table that could not be read. While it is there, none is read for a new index.
+    /// The table that could not be read. While it is there, and until the next flush, none is read for a new index.
     unreadable: Option<Unread>,
     /// Tables of level 0.
     tables: usize,
@@ -61,11 +61,13 @@ impl Level0Index {
     ) -> Result<Self> {
         let is_there = |id| runs.iter().flat_map(|run| run.tables()).any(|table| table.meta().id == id);
         let tables = runs.iter().map(|run| run.tables().len()).sum();
-        // Merges may have made room for an index.
-        let is_same = added.is_empty() && (tables == self.tables || planted!("merges_bring_nothing_back"));
+        // Merges may have made room for an index. What could not be read is reported until the next flush, at least.
+        let is_tried = tables == self.tables || self.unreadable.is_some() || planted!("merges_bring_nothing_back");
         let (index, unreadable) = match &self.index {
             Some(index) if add_all(index, added).map_err(|unread| unread.why)? => (Some(Arc::clone(index)), None),
-            None if is_same || self.unreadable.as_ref().is_some_and(|unread| is_there(unread.table)) => {
+            None if (added.is_empty() && is_tried)
+                || self.unreadable.as_ref().is_some_and(|unread| is_there(unread.table)) =>
+            {
                 (None, self.unreadable.clone())
             }
             _ => match self.build(runs, partitions) {

@@ -23,7 +23,7 @@ const BAND: f64 = 3.0;
 const MARK: f64 = 3.5;
 const HOLE: f64 = 1.9;
 
-/// The look besides the colour.
+/// What tells series of one colour from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Texture {
     Filled,

@@ -13,7 +13,7 @@
 //! | RocksDB | where it is built in |
 //! | PebblesDB | `tiered`: levels of runs that overlap, without guards, merged as a whole (VAT, §5) |
 //!
-//! Pairs of 1 KiB with keys of 24 bytes, Zipf 0.99. Of 100 GB of data others have 170 MB of block cache, which is
+//! Entries of 1 KiB with keys of 24 bytes, Zipf 0.99. Of 100 GB of data others have 170 MB of block cache, which is
 //! what UniKV's hash index takes, and UniKV has 8 MB: so it is here, scaled. All that is left is page cache.
 
 mod impact;

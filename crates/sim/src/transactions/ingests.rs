@@ -1,4 +1,4 @@
-//! Ingests beside transactions: blind puts of several keys of a keyspace in one commit.
+//! Ingests while transactions run: blind puts of several keys of a keyspace in one commit.
 //!
 //! Nobody says which number an ingest gets, but it skips far over all commits before it. So a number that is a little
 //! larger than the last one before it lies between all commits before it and all later ones.

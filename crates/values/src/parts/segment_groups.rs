@@ -155,8 +155,8 @@ impl Group {
             Some(seen) => seen.contains(hash),
             None => self.tag_bytes > 0,
         };
-        let beside_hot = || self.cold.may_hold(hash) || may_be_tagged();
-        self.hot.may_hold(hash) || (!planted!("overlook_cold") && beside_hot())
+        let elsewhere = || self.cold.may_hold(hash) || may_be_tagged();
+        self.hot.may_hold(hash) || (!planted!("overlook_cold") && elsewhere())
     }
 
     /// The value of a key that is new in the hot segment may have been in another.

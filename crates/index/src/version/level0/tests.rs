@@ -263,6 +263,8 @@ fn while_a_table_cannot_be_read_every_run_is_searched() {
     history.step(&Step::Flush((20..40).collect()));
     assert_eq!((history.version.hash_index(), named(&history)), (None, flushes + 2), "it is not read again");
     history.step(&Step::MergeDown(false, 1));
+    assert!(history.version.unindexed().is_some(), "it is reported until the next flush");
+    history.step(&Step::Flush((20..40).collect()));
     assert!(history.version.hash_index().is_some(), "it is gone");
     check(&history.version);
 }

@@ -118,7 +118,7 @@ fn depths(scale: Scale) -> &'static [u32] {
     if scale == Scale::Tiny { &[2] } else { &[2, 3, 4] }
 }
 
-/// Pairs of a flush: as many as leave the deepest tree the scale's data, and not so few that their keys fill no
+/// Entries of a flush: as many as leave the deepest tree the scale's data, and not so few that their keys fill no
 /// memtable.
 fn entries(scale: Scale) -> u64 {
     (scale.data_bytes() / u64::from(GROWTH).pow(4) / (KEY_BYTES + VALUE_BYTES) as u64).max(128)

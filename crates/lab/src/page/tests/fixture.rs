@@ -266,7 +266,7 @@ fn ours() -> Experiment {
         checks: vec![Check::new("never reached", "10 times faster", Rule::AtLeast(10.0), |d| {
             d.ratio("hashkv", "wisckey", "P3", RATE)
         })],
-        ..experiment("ours-1", Paper::Bifold, "Beside other stores")
+        ..experiment("ours-1", Paper::Bifold, "Compared with other stores")
     }
 }
 
