@@ -191,12 +191,16 @@ fn keys_that_are_in_many_runs_keep_their_index() {
     }
 }
 
+/// A history whose index can tell three runs.
+fn history_of_few_runs() -> History {
+    let options = HashIndexOptions { run_bits: 2, ..HashIndexOptions::default() };
+    let version = Version::with_hash_index(options, None, &Arc::new(TableContext::new(0, 1 << 20)));
+    History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS }
+}
+
 #[test]
 fn while_there_are_more_runs_than_it_can_tell_there_is_no_index() {
-    let context = Arc::new(TableContext::new(0, 1 << 20));
-    let options = HashIndexOptions { run_bits: 2, ..HashIndexOptions::default() };
-    let version = Version::with_hash_index(options, None, &context);
-    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
+    let mut history = history_of_few_runs();
     for flushes in 1..=5 {
         history.step(&Step::Flush((0..20).collect()));
         assert_eq!(history.version.hash_index().is_some(), flushes <= 3, "after {flushes} flushes");
@@ -209,10 +213,7 @@ fn while_there_are_more_runs_than_it_can_tell_there_is_no_index() {
 
 #[test]
 fn merges_that_leave_few_enough_runs_bring_the_index_back() {
-    let context = Arc::new(TableContext::new(0, 1 << 20));
-    let options = HashIndexOptions { run_bits: 2, ..HashIndexOptions::default() };
-    let version = Version::with_hash_index(options, None, &context);
-    let mut history = History { disk: Disk::new(), version, next: 0, filter_bits_per_key: HASH_BITS };
+    let mut history = history_of_few_runs();
     for left in (1..=5).chain([4, 3, 2]) {
         let is_shrinking = history.runs().len() > left;
         let step = if is_shrinking { Step::MergeDown(false, 1) } else { Step::Flush((0..20).collect()) };
